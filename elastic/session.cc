@@ -58,14 +58,15 @@ void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex 
 }  // namespace
 
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-                    std::unique_ptr<DeviceStaging> device, const std::string& ledger,
-                    bool replaceable)
+                    std::unique_ptr<DeviceStaging> device, std::unique_ptr<DevicePlane> plane,
+                    const std::string& ledger, bool replaceable)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       replaceable_(replaceable),
       self_(std::move(self)),
-      leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype),
       device_(std::move(device)),
+      plane_(std::move(plane)),
+      leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype, plane_.get()),
       data_plane_(*self_),
       check_(checkpointing_.compared) {
   if (device_) pin_for(*device_, self_->arena(), self_->slot_id().slot);
@@ -221,9 +222,10 @@ std::optional<std::uint32_t> Session::Impl::next_leaf() const {
 Shard Session::Impl::make_shard(std::uint32_t leaf) {
   Shard shard = shard_of(applied_ + 1, leaf);
   const std::span<std::byte> buffer = leaves_.acquire(leaf);
+  filling_on_device_ = sums_on_device();
   host_leaf_ = buffer.first(gradient_bytes());
   marks_ = buffer.subspan(gradient_bytes());
-  shard.gradient = device_ ? device_->leaf() : host_leaf_;
+  shard.gradient = device_ && !filling_on_device_ ? device_->leaf() : host_leaf_;
   filling_leaf_ = leaf;
   filling_ = true;
   filled_ = false;
@@ -319,9 +321,9 @@ Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
 
 Status Session::Impl::seal_filled() {
   if (!filling_) return {};
-  if (device_) REGROUP_RETURN_IF_ERROR(device_->copy_leaf_to(host_leaf_));
+  if (device_ && !filling_on_device_) REGROUP_RETURN_IF_ERROR(device_->copy_leaf_to(host_leaf_));
   seal();
-  return {};
+  return leaves_.status();
 }
 
 void Session::Impl::seal() {
@@ -349,7 +351,10 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       }
       Shard shard = make_shard(*leaf);
       if (!sampler_ || !shard.samples.empty()) return std::optional(std::move(shard));
-      std::fill(host_leaf_.begin(), host_leaf_.end(), std::byte{0});
+      if (filling_on_device_)
+        REGROUP_RETURN_IF_ERROR(plane_->clear(host_leaf_));
+      else
+        std::fill(host_leaf_.begin(), host_leaf_.end(), std::byte{0});
       seal();
     }
     if (status.code() != Code::kRevoked) return status;
@@ -364,22 +369,78 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
   }
 }
 
-Status Session::Impl::reduce_and_commit() {
-  const Step step = applied_ + 1;
-  std::optional<std::vector<collective::Partial>> partials;
-  const auto all_sealed = [&] {
-    if (!partials) partials = sealed_partials(self_->arena(), step, owners_);
-    return partials.has_value();
-  };
-  REGROUP_RETURN_IF_ERROR(self_->wait(
-      all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
-  observe(StepEvent::kGathered);
-  const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
+bool Session::Impl::lies_right(const SealedSum& sum) const {
+  if (sum.on_device == sums_on_device()) return true;
+  const bool lives = world().rank_of({self_->slot_id().node, sum.slot}) >= 0;
+  if (lives) return false;  // its owner moves it when it enters the World
+  // The sum of a dead member: on the GPU each member takes a copy of its own.
+  return sums_on_device() || (plane_ && plane_->copies_for_the_dead());
+}
+
+Result<std::vector<SealedSum>> Session::Impl::await_sums(Step step) {
+  for (;;) {
+    std::optional<std::vector<SealedSum>> sums;
+    Status failed;
+    const auto all_sealed = [&] {
+      if (plane_) failed = plane_->status();
+      if (!failed.ok()) return true;
+      sums = sealed_sums(self_->arena(), step, owners_);
+      if (sums && !std::ranges::all_of(*sums, [&](const auto& sum) { return lies_right(sum); }))
+        sums.reset();
+      return sums.has_value();
+    };
+    REGROUP_RETURN_IF_ERROR(self_->wait(
+        all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
+    REGROUP_RETURN_IF_ERROR(failed);
+    REGROUP_ASSIGN_OR_RETURN(const bool moved, move_to_arena(*sums));
+    if (!moved) return std::move(*sums);
+  }
+}
+
+Result<bool> Session::Impl::move_to_arena(const std::vector<SealedSum>& sums) {
+  bool moved = false;
+  for (const SealedSum& sum : sums) {
+    if (sums_on_device() || !sum.on_device) continue;
+    REGROUP_RETURN_IF_ERROR(plane_->copy_to_arena(sum.slot, sum.buffer));
+    self_->arena().member_slot(sum.slot).on_device.fetch_and(~(1U << sum.buffer),
+                                                             std::memory_order_release);
+    moved = true;
+  }
+  if (moved) shmem::ring_all(self_->arena(), self_->slot_id().slot);
+  return moved;
+}
+
+Status Session::Impl::reduce_on_device(Step step, const std::vector<SealedSum>& sums,
+                                       base::TimePoint deadline) {
+  REGROUP_RETURN_IF_ERROR(plane_->reduce(sums, device_->sum(), deadline));
+  sum_on_device_ = true;
+  const shmem::Arena& arena = self_->arena();
+  // The agent sets this word before members open the step after which it keeps results.
+  if (self_->rank() != 0 || arena.snapshot_at().load(std::memory_order_seq_cst) == 0) return {};
+  REGROUP_RETURN_IF_ERROR(
+      self_->wait([&] { return shmem::all_left_before(arena, world().generation); },
+                  fmt::format("step {}: members of earlier generations did not leave", step)));
+  return device_->copy_sum_to(arena.result(step));
+}
+
+Status Session::Impl::reduce(Step step, const std::vector<SealedSum>& sums,
+                             base::TimePoint deadline) {
+  if (sums_on_device()) return reduce_on_device(step, sums, deadline);
+  sum_on_device_ = false;
   const shmem::Arena& arena = self_->arena();
   const collective::SumBlocks blocks{arena.result_blocks(step), &arena.result_generation(step),
                                      static_cast<std::uint32_t>(step)};
-  REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().tree_reducer().reduce(
-      *partials, self_->shards(), arena.result(step), options_.dtype, deadline, blocks));
+  return data_plane_.step_communicator().tree_reducer().reduce(partials_of(arena, sums),
+                                                               self_->shards(), arena.result(step),
+                                                               options_.dtype, deadline, blocks);
+}
+
+Status Session::Impl::reduce_and_commit() {
+  const Step step = applied_ + 1;
+  REGROUP_ASSIGN_OR_RETURN(const auto sums, await_sums(step));
+  observe(StepEvent::kGathered);
+  const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
+  REGROUP_RETURN_IF_ERROR(reduce(step, sums, deadline));
   observe(StepEvent::kReduced);
   if (check_.due(world(), applied_)) {
     std::vector<int> ranks(world().size());
@@ -437,8 +498,9 @@ Result<std::span<const std::byte>> Session::Impl::commit() {
   if (loop_state_ != LoopState::kCommitted)
     return base::invalid_argument("commit() called before next_shard() returned no shard");
   const std::span<const std::byte> sum = whole_sum().first(gradient_bytes());
-  if (device_) return device_->copy_sum(sum);
-  return sum;
+  if (!device_) return sum;
+  if (sum_on_device_ && !learning_) return std::span<const std::byte>(device_->sum());
+  return device_->copy_sum(sum);
 }
 
 std::span<const std::byte> Session::Impl::whole_sum() const {

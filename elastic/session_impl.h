@@ -12,6 +12,7 @@
 
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
+#include "elastic/device_plane.h"
 #include "elastic/device_staging.h"
 #include "elastic/final_save.h"
 #include "elastic/leaves.h"
@@ -26,10 +27,12 @@ namespace regroup::elastic {
 
 class Session::Impl {
  public:
-  // `device`: null if gradients and sums are in memory of the host. `ledger`: the folder of the
-  // ledger; empty: none. `replaceable`: the job goes on without this member.
+  // `device`: null if gradients and sums are in memory of the host. `plane`: null if this member
+  // cannot use plane cuda. `ledger`: the folder of the ledger; empty: none. `replaceable`: the job
+  // goes on without this member.
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-       std::unique_ptr<DeviceStaging> device, const std::string& ledger, bool replaceable);
+       std::unique_ptr<DeviceStaging> device, std::unique_ptr<DevicePlane> plane,
+       const std::string& ledger, bool replaceable);
   // Before finish(), a replaceable member leaves the job: the others do not wait for the end of its
   // process.
   ~Impl();
@@ -131,6 +134,18 @@ class Session::Impl {
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);
   }
+  [[nodiscard]] bool sums_on_device() const { return world().plane == proto::Plane::kCuda; }
+  // Waits for the sums of all leaves of this host, each where the World's plane takes it.
+  [[nodiscard]] base::Result<std::vector<SealedSum>> await_sums(Step step);
+  [[nodiscard]] bool lies_right(const SealedSum& sum) const;
+  // Copies those sums of dead members to the arena for which this member is the one to do it. True
+  // if there were any.
+  [[nodiscard]] base::Result<bool> move_to_arena(const std::vector<SealedSum>& sums);
+  [[nodiscard]] base::Status reduce(Step step, const std::vector<SealedSum>& sums,
+                                    base::TimePoint deadline);
+  // On the GPU, with a copy in the arena if learners wait for it.
+  [[nodiscard]] base::Status reduce_on_device(Step step, const std::vector<SealedSum>& sums,
+                                              base::TimePoint deadline);
   // kRevoked: regroup; then either more leaves must be computed, or the step was committed.
   [[nodiscard]] base::Status reduce_and_commit();
   using Body = std::function<base::Status(collective::Communicator&)>;
@@ -152,8 +167,9 @@ class Session::Impl {
   FinalSave final_save_;
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
-  Leaves leaves_;
   const std::unique_ptr<DeviceStaging> device_;
+  const std::unique_ptr<DevicePlane> plane_;
+  Leaves leaves_;
   std::span<std::byte> host_leaf_;  // in the arena, the gradient of the leaf that is being filled
   std::optional<Ledger> ledger_;
   DataPlane data_plane_;
@@ -168,6 +184,8 @@ class Session::Impl {
   bool loop_left_ = false;               // leave_loop() was called
   bool filling_ = false;                 // the caller fills a leaf
   bool filled_ = false;                  // fill_gradient() has
+  bool filling_on_device_ = false;       // in a leaf buffer of plane_
+  bool sum_on_device_ = false;           // the last sum of this member is that of device_
   std::uint32_t filling_leaf_ = 0;       // that leaf
   std::span<std::byte> marks_;           // of that leaf, for the ledger
   Step applied_ = 0;                     // last step applied to the caller's state

@@ -129,6 +129,14 @@ void tell_agent(const Status& failed, const std::string& what) {
 
 Status Session::Impl::enter_world() {
   REGROUP_RETURN_IF_ERROR(data_plane_.enter());
+  if (sums_on_device() && !plane_)
+    return base::internal_error(fmt::format("World {} sums on GPUs, this member cannot: {}",
+                                            world().generation, self_->why_not_cuda()));
+  if (sums_on_device()) REGROUP_RETURN_IF_ERROR(plane_->enter());
+  if (plane_) {
+    REGROUP_RETURN_IF_ERROR(leaves_.place(sums_on_device()));
+    shmem::ring_all(self_->arena(), self_->slot_id().slot);
+  }
   REGROUP_RETURN_IF_ERROR(resume_from_checkpoint());
   // Before another member can have the state of a step whose line is missing.
   if (!self_->own_member().needs_state && !self_->own_member().replays) {
@@ -228,6 +236,17 @@ Result<std::uint64_t> leaf_elements(const Options& options, const Environment& e
   return options.elements + mark_elements(*shards);
 }
 
+proto::PlaneFacts planes_of(const Options& options, const Environment& env) {
+  collective::backends::GradientMemory memory;
+  memory.device = options.memory == Memory::kDevice || options.staged_by_caller;
+  if (options.memory == Memory::kDevice) memory.gpu = options.device;
+  proto::PlaneFacts planes = collective::backends::plane_facts(memory);
+  std::string& cuda = planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
+  if (cuda.empty() && !env.ledger.empty())
+    cuda = "a ledger reads sums in the host's memory (--ledger)";
+  return planes;
+}
+
 }  // namespace
 
 Result<std::uint32_t> Session::expected_shards() {
@@ -258,6 +277,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   Checkpointing checkpointing{env.checkpoint_every,    env.resume_from,  model,
                               declaration.fingerprint, env.resume_local, env.job,
                               env.check_state};
+  proto::PlaneFacts planes = planes_of(options, env);
   std::unique_ptr<DeviceStaging> device;
   if (options.memory == Memory::kDevice) {
     const std::size_t bytes = options.elements * collective::size_of(options.dtype);
@@ -265,18 +285,27 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
     if (!stream.ok())
       return Status(stream.code(), "join: Options::memory kDevice: " + stream.status().message());
     REGROUP_ASSIGN_OR_RETURN(device, DeviceStaging::open(std::move(*stream), bytes));
+    // Without that the agent gives no memory that plane cuda alone uses.
+    if (planes.reason(proto::Plane::kCuda).empty()) {
+      REGROUP_ASSIGN_OR_RETURN(auto gpu, device->stream().device());
+      declaration.gpu = std::move(gpu.uuid);
+      declaration.gpu_free = gpu.free;
+    }
   }
-  proto::PlaneFacts planes = collective::backends::plane_facts(options.memory == Memory::kDevice ||
-                                                               options.staged_by_caller);
   REGROUP_ASSIGN_OR_RETURN(auto self, Participant::connect(env, std::move(declaration),
                                                            std::move(planes), options.deadline));
   if (!env.ledger.empty() &&
       self->arena().spec().elements != options.elements + mark_elements(self->shards()))
     return base::internal_error(fmt::format(
         "ledger: the job has {} shards, this member expected another number", self->shards()));
-  auto impl =
-      std::make_unique<Impl>(options, std::move(self), std::move(checkpointing), std::move(device),
-                             env.ledger, !env.alone && !env.fixed && !env.agent_socket.empty());
+  std::unique_ptr<DevicePlane> plane;
+  if (device && self->why_not_cuda().empty()) {
+    REGROUP_ASSIGN_OR_RETURN(
+        plane, DevicePlane::open(device->stream(), *self, options.dtype, device->sum().size()));
+  }
+  const bool replaceable = !env.alone && !env.fixed && !env.agent_socket.empty();
+  auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing),
+                                     std::move(device), std::move(plane), env.ledger, replaceable);
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "collective/cuda/driver.h"
+#include "collective/cuda/viability.h"
 #include "collective/shm/factory.h"
 #include "collective/ucx/factory.h"
 
@@ -18,12 +21,13 @@ namespace {
 
 using base::Result;
 
-// A data plane. `viable`: why it cannot work in this process, as a part of a sentence; "" if it
-// can. Without a way to open communicators: staged uses those of shm and ucx; the others are planes
-// that this version does not have.
+// A data plane. Without a way to open communicators: staged uses those of shm and ucx, and cuda
+// that of shm, since gradients alone are sums on GPUs (elastic/device_plane.h); the others are
+// planes that this version does not have.
 struct Backend {
   proto::Plane plane;
-  std::string (*why_not_viable)();
+  // Why it cannot work in this process, as a part of a sentence; "" if it can.
+  std::string (*why_not_viable)(const GradientMemory& memory);
   // Returns why the backend cannot serve `ranks` of the World, or "" if it can; the same in all
   // members.
   std::string (*why_not)(const Endpoint& at, std::span<const int> ranks) = nullptr;
@@ -31,8 +35,24 @@ struct Backend {
                                                 const CommunicatorOptions& options) = nullptr;
 };
 
-std::string viable() { return ""; }
-std::string missing() { return "this version has no such plane"; }
+std::string viable(const GradientMemory& /*memory*/) { return ""; }
+std::string missing(const GradientMemory& /*memory*/) { return "this version has no such plane"; }
+std::string why_not_ucx_here(const GradientMemory& /*memory*/) { return ucx::why_not_viable(); }
+
+// Of GPUs that cannot read each other, none may be used: which of them the other members have is
+// not known here.
+std::string why_not_cuda(const GradientMemory& memory) {
+  if (!memory.gpu)
+    return memory.device ? "the program copies its gradients to the host"
+                         : "its gradients are in the host's memory";
+  const auto driver = cuda::load_driver();
+  std::string why = cuda::why_not_cuda(driver, *memory.gpu);
+  int count = 0;
+  if (!why.empty() || driver->device_count(&count) != cuda::DriverResult::kSuccess) return why;
+  std::vector<int> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return cuda::why_not_between(*driver, all);
+}
 
 bool is_here(const Endpoint& at, int rank) {
   return at.world.members[static_cast<std::size_t>(rank)].slot_id.node == at.self.node;
@@ -64,10 +84,10 @@ Result<std::unique_ptr<Communicator>> open_over_shm(const Endpoint& at,
 // Best first. If there is a mesh, even a group on one host uses ucx, so that the group fails
 // together with the mesh.
 constexpr Backend kBackends[] = {
-    {proto::Plane::kUcx, ucx::why_not_viable, why_not_ucx, open_over_ucx},
+    {proto::Plane::kUcx, why_not_ucx_here, why_not_ucx, open_over_ucx},
     {proto::Plane::kShm, viable, why_not_shm, open_over_shm},
     {proto::Plane::kStaged, viable},
-    {proto::Plane::kCuda, missing},
+    {proto::Plane::kCuda, why_not_cuda},
     {proto::Plane::kNccl, missing},
     {proto::Plane::kMpi, missing},
 };
@@ -75,10 +95,10 @@ static_assert(std::size(kBackends) == proto::kPlanes);
 
 }  // namespace
 
-proto::PlaneFacts plane_facts(bool device) {
-  proto::PlaneFacts out{.device = device, .reasons = {}};
+proto::PlaneFacts plane_facts(const GradientMemory& memory) {
+  proto::PlaneFacts out{.device = memory.device, .reasons = {}};
   for (const Backend& backend : kBackends)
-    out.reasons[static_cast<std::size_t>(backend.plane)] = backend.why_not_viable();
+    out.reasons[static_cast<std::size_t>(backend.plane)] = backend.why_not_viable(memory);
   return out;
 }
 

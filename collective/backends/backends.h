@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/status.h"
 #include "collective/options.h"
@@ -25,11 +26,19 @@ struct Endpoint {
   std::shared_ptr<ucx::PeerMesh> mesh;
 };
 
+// Where the gradients of this process are.
+struct GradientMemory {
+  bool device = false;  // in memory of a GPU
+  // The number of that GPU, as this process counts; empty: the caller copies its gradients to the
+  // host and sums back.
+  std::optional<int> gpu = {};
+};
+
 // What this process knows of the data planes, for membership/choose_plane.h: the reason why a plane
-// cannot work here. `device`: its gradients are in memory of a GPU. Loads no library, so that a job
-// on one host does not pay for those of others: that libucp is missing is noticed by the first
-// World over several hosts. Does not block.
-[[nodiscard]] proto::PlaneFacts plane_facts(bool device);
+// cannot work here. Loads no library but the driver of `gpu`, so that a job on one host does not
+// pay for those of others: that libucp is missing is noticed by the first World over several hosts.
+// Does not block.
+[[nodiscard]] proto::PlaneFacts plane_facts(const GradientMemory& memory);
 
 // Opens a communicator; all its members must call this with equal `options`. Does not block.
 // kUnavailable if no backend can serve these ranks; the message has the reason of each backend.

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import BIN, DEADLINE_S, elastic, rival, until
@@ -46,6 +47,10 @@ def plane(regroup, wanted: str) -> str:
     return status(regroup)["plane_why"]
 
 
+def maps_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
 def test_status_shows_the_plane_of_members_on_one_host(regroup, device_member):
     job = regroup.start(*elastic("2:2", "--shards", "6"), device_member, "host", "100000", "5")
     assert plane(regroup, "shm") == "shm: the members are on one host"
@@ -63,7 +68,8 @@ def test_status_shows_the_plane_of_members_on_one_host(regroup, device_member):
         ("host", "shm: the members are on one host", "ucx: the members are on 2 hosts (a, b)"),
         (
             "device",
-            "staged over shm: cuda is not viable: this version has no such plane",
+            "staged over shm: cuda is not viable: its leaf buffers are in the host's memory "
+            "(--device-memory)",
             "staged over ucx: nccl is not viable: this version has no such plane",
         ),
     ],
@@ -88,6 +94,8 @@ def test_a_requested_plane_is_used(regroup, device_member):
     words = elastic("2:2", "--shards", "6", "--plane", "ucx")
     job = regroup.start(*words, device_member, "host", STEPS, LEAF_MS)
     assert plane(regroup, "ucx") == "ucx: requested (--plane)"
+    members = job.named("device_member")
+    until(lambda: all("/libucp" in maps_of(pid) for pid in members), "UCX in both members")
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
     words = elastic("2:2", "--shards", "6", "--plane=staged")
@@ -98,7 +106,13 @@ def test_a_requested_plane_is_used(regroup, device_member):
 @pytest.mark.parametrize(
     ("requested", "memory", "hosts", "why"),
     [
-        ("cuda", "device", (), "it is not viable: this version has no such plane; --plane staged"),
+        (
+            "cuda",
+            "device",
+            ("--device-memory", "0"),
+            "it is not viable: its leaf buffers are in the host's memory (--device-memory); "
+            "--plane staged",
+        ),
         ("mpi", "host", (), "it is not viable: this version has no such plane; --plane shm"),
         (
             "cuda",
@@ -148,6 +162,8 @@ def test_a_member_with_gradients_elsewhere_is_refused(regroup, device_member):
         r"member \d is refused: its gradients are in (the host's memory|memory of a GPU), those of "
         r"member \d (in memory of a GPU|in the host's memory)"
     )
+    seen = job.out.count("size 1\n")
+    until(lambda: job.out.count("size 1\n") > seen + 1, "steps after the refusal")
     job.process.terminate()
     job.wait()
 
