@@ -42,6 +42,17 @@ KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 _STAYS_OPEN, _NEVER_WRITTEN = os.pipe()
 
 
+def has_device_kernels() -> bool:
+    """True if this build found nvcc."""
+    found = re.search(r"^REGROUP_NVCC:\w+=(.*)$", (BIN.parent / "CMakeCache.txt").read_text(), re.M)
+    return found is not None and not found.group(1).upper().endswith(("OFF", "NOTFOUND"))
+
+
+needs_device_kernels = pytest.mark.skipif(
+    not has_device_kernels(), reason="built without nvcc, so no member can use plane cuda"
+)
+
+
 def stdin_for(launcher: str) -> dict[str, int]:
     """Words for subprocess. hydra's mpiexec passes the end of its standard input on to its proxy.
     If all ranks have ended by then, so has the proxy, and mpiexec dies of SIGPIPE or, where that is

@@ -1,0 +1,156 @@
+"""Plane cuda, over the fake GPU: gradients are summed where they lie, with the bits of the host."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+from conftest import BIN, elastic, needs_device_kernels, until
+
+pytestmark = needs_device_kernels
+
+FAKE = BIN.parent / "tests/fakes/cuda"
+STEPS = "300"
+LEAF_MS = "200"  # so all steps take minutes, unless the job is told to hurry
+LINES = ("--shards", "6", "--device-memory", "5")
+CUDA = "cuda: the members are on one host"
+# The agent's memory, and that of member 1, can be exported or not.
+WITHOUT_DESCRIPTORS = '[ "$REGROUP_MEMBER" != 1 ] || export REGROUP_FAKE_CUDA=descriptors=0; '
+CANNOT_SHARE = (
+    "staged over shm: cuda is not viable: member 1: GPU 0 cannot share memory by file descriptors"
+)
+
+
+@pytest.fixture
+def device_member() -> str:
+    return str(BIN.parent / "tests/bin/device_member")
+
+
+def env(**more: str) -> dict[str, str]:
+    return {"LD_LIBRARY_PATH": str(FAKE), **more}
+
+
+def digest(job) -> str:
+    assert job.wait() == 0, job.err
+    (found,) = set(re.findall(r"finished (\w+)", job.out))
+    return found
+
+
+def alone(regroup, member: str) -> str:
+    words = elastic("1:1", "--shards", "6")
+    return digest(regroup.run(*words, member, "host", STEPS, "0", env=env()))
+
+
+def status(regroup) -> dict:
+    return json.loads(regroup.control("status", "--json").stdout or "{}")
+
+
+def wait_for_plane(regroup, wanted: str) -> None:
+    def why() -> str:
+        return status(regroup).get("plane_why", "")
+
+    until(lambda: why() == wanted, lambda: f"{wanted!r}, not {why()!r}")
+
+
+def kill(job, number: int) -> None:
+    pid = job.named("device_member")[number]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: pid not in job.named("device_member"), "the end of a member")
+
+
+def sizes(job) -> list[int]:
+    return [int(size) for size in re.findall(r"^step \d+ size (\d+)$", job.out, re.M)]
+
+
+def test_members_of_one_gpu_sum_their_gradients_there(regroup, device_member):
+    words = elastic("3:3", *LINES)
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=env())
+    wait_for_plane(regroup, CUDA)
+    until(lambda: sizes(job), "a step")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_requested_plane_cuda_needs_no_number_of_buffers(regroup, device_member):
+    words = elastic("2:2", "--shards", "6", "--plane", "cuda")
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=env())
+    wait_for_plane(regroup, "cuda: requested (--plane)")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_members_die_and_come_without_a_change_of_a_bit(regroup, device_member):
+    """The leaves of a dead member stay in its line, and are used."""
+    words = elastic("1:3", *LINES, initial=2)
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=env())
+    until(lambda: 2 in sizes(job), "a step of two members")
+    for size in (2, 3):
+        assert regroup.control("resize", str(size)).returncode == 0
+        seen = len(sizes(job))
+        until(lambda: size in sizes(job)[seen:], f"a step of {size} members")  # noqa: B023
+        kill(job, size - 1)
+        seen = len(sizes(job))
+        until(lambda: sizes(job)[seen:], "a step after the death")  # noqa: B023
+    wait_for_plane(regroup, CUDA)
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_learner_replays_sums_of_the_gpu(regroup, device_member):
+    learn = ("--learner-steps", "8", "--learner-state", "1")
+    words = elastic("1:2", *LINES, *learn, initial=1)
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=env())
+    until(lambda: sizes(job), "a step")
+    assert regroup.control("resize", "2").returncode == 0
+    until(lambda: 2 in sizes(job), "a step of two members")
+    wait_for_plane(regroup, CUDA)
+    assert "has caught up" in "\n".join(s["why"] for s in status(regroup)["history"])
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_leaves_of_a_dead_member_on_the_gpu_are_summed_by_the_host(regroup, device_member):
+    """The spare that comes in at once cannot use plane cuda, in which the dead member sealed."""
+    script = WITHOUT_DESCRIPTORS.replace("!= 1", "!= 2") + 'exec "$0" "$@"'
+    words = elastic("2:2", *LINES, "--spares", "1", initial=2)
+    words += ["sh", "-c", script, device_member, "device", STEPS, LEAF_MS]
+    job = regroup.start(*words, env=env())
+    wait_for_plane(regroup, CUDA)
+    until(lambda: sizes(job), "a step")
+    until(
+        lambda: any(m["state"] == "warm" for m in status(regroup).get("members", [])),
+        "a warm member",
+    )
+    kill(job, 1)
+    wait_for_plane(regroup, CANNOT_SHARE.replace("member 1", "member 2"))
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_job_changes_to_plane_cuda_and_back_without_a_change_of_a_bit(regroup, device_member):
+    """Member 1 cannot use it: while it is there, sums go through the host."""
+    script = WITHOUT_DESCRIPTORS + 'exec "$0" "$@"'
+    words = elastic("1:3", *LINES, "--replace", "never", initial=1)
+    words += ["sh", "-c", script, device_member, "device", STEPS, LEAF_MS]
+    job = regroup.start(*words, env=env())
+    wait_for_plane(regroup, CUDA)
+    until(lambda: sizes(job), "a step")
+    assert regroup.control("resize", "2").returncode == 0
+    wait_for_plane(regroup, CANNOT_SHARE)
+    until(lambda: 2 in sizes(job), "a step of two members")
+    kill(job, 1)
+    wait_for_plane(regroup, CUDA)
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_too_few_leaf_buffers_leave_the_gradients_to_the_host(regroup, device_member):
+    words = elastic("1:1", "--shards", "6", "--device-memory", "2")
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=env())
+    wait_for_plane(
+        regroup,
+        "staged over shm: cuda is not viable: 6 shards need 5 leaf buffers, --device-memory has 2",
+    )
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
