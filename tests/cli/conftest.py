@@ -186,6 +186,21 @@ class Job:
                     found.append(pid)
         return sorted(found)
 
+    def member(self, name: str, number: int) -> int:
+        """The living process `name` that is this member. Process numbers wrap around, so their
+        order tells nothing."""
+
+        def found() -> list[int]:
+            pids = []
+            for pid in self.named(name):
+                with contextlib.suppress(OSError):
+                    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    if f"REGROUP_MEMBER={number}".encode() in variables:
+                        pids.append(pid)
+            return pids
+
+        return until(found, f"member {number}")[0]
+
     def the(self, name: str) -> int:
         return until(lambda: self.named(name), f"a process {name}")[0]
 

@@ -53,8 +53,7 @@ def wait_for_plane(regroup, wanted: str) -> None:
     until(lambda: why() == wanted, lambda: f"{wanted!r}, not {why()!r}")
 
 
-def kill(job, number: int) -> None:
-    pid = job.named("device_member")[number]
+def kill(job, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     until(lambda: pid not in job.named("device_member"), "the end of a member")
 
@@ -89,7 +88,7 @@ def test_members_die_and_come_without_a_change_of_a_bit(regroup, device_member):
         assert regroup.control("resize", str(size)).returncode == 0
         seen = len(sizes(job))
         until(lambda: size in sizes(job)[seen:], f"a step of {size} members")  # noqa: B023
-        kill(job, size - 1)
+        kill(job, job.named("device_member")[-1])
         seen = len(sizes(job))
         until(lambda: sizes(job)[seen:], "a step after the death")  # noqa: B023
     wait_for_plane(regroup, CUDA)
@@ -122,7 +121,7 @@ def test_leaves_of_a_dead_member_on_the_gpu_are_summed_by_the_host(regroup, devi
         lambda: any(m["state"] == "warm" for m in status(regroup).get("members", [])),
         "a warm member",
     )
-    kill(job, 1)
+    kill(job, job.member("device_member", 1))
     wait_for_plane(regroup, CANNOT_SHARE.replace("member 1", "member 2"))
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
@@ -139,7 +138,7 @@ def test_a_job_changes_to_plane_cuda_and_back_without_a_change_of_a_bit(regroup,
     assert regroup.control("resize", "2").returncode == 0
     wait_for_plane(regroup, CANNOT_SHARE)
     until(lambda: 2 in sizes(job), "a step of two members")
-    kill(job, 1)
+    kill(job, job.member("device_member", 1))
     wait_for_plane(regroup, CUDA)
     job.hurry()
     assert digest(job) == alone(regroup, device_member)

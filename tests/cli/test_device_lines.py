@@ -44,9 +44,9 @@ def test_the_memory_of_a_killed_member_is_read_by_another_through_its_descriptor
     job = regroup.start(*words, line_member, env=env())
     until(lambda: len(re.findall(r"^joined as slot \d+$", job.out, re.M)) == 2, "two members")
     assert sorted(look(regroup, job, "before", 0).values()) == [1000, 1001]
-    members = job.named("line_member")
-    os.kill(members[1], signal.SIGKILL)
-    until(lambda: job.named("line_member") == members[:1], "the end of the second member")
+    second = job.member("line_member", 1)
+    os.kill(second, signal.SIGKILL)
+    until(lambda: second not in job.named("line_member"), "the end of the second member")
     assert sorted(look(regroup, job, "after", 0).values()) == [1000, 1001]
 
 
@@ -59,12 +59,12 @@ def test_nobody_notices_that_regroup_devices_is_killed_and_a_new_one_serves_a_ne
     helper = job.the("regroup-devices")
     os.kill(helper, signal.SIGKILL)
     until(lambda: helper not in job.named("regroup-devices"), "the end of regroup-devices")
-    members = job.named("line_member")
     assert sorted(look(regroup, job, "before", 0).values()) == [1000, 1001]
-    os.kill(members[1], signal.SIGKILL)
+    first, second = (job.member("line_member", number) for number in (0, 1))
+    os.kill(second, signal.SIGKILL)
     until(lambda: len(re.findall(r"^joined as slot \d+$", job.out, re.M)) == 3, "a third member")
     assert 1002 in look(regroup, job, "after", 0).values()
-    assert members[0] in job.named("line_member")
+    assert first in job.named("line_member")
     assert "regroup-devices" not in job.err
 
 
