@@ -122,12 +122,11 @@ base::Result<Policy> policy_of(const PlaceRequest& request) {
   out.map = mapping.map;
   out.hwthreads = mapping.map.hwthread_cpus.value_or(false);
   default_map(mapping, out);
+  // Binds to a thread: two members bound to the same core would seem to have places of their own.
+  if (by_unit(out.map) && out.map.unit == spec::Unit::kHwThread) out.hwthreads = true;
   default_bind(request, out);
   REGROUP_RETURN_IF_ERROR(contradiction(request, out));
-  // Binds to a thread: two members bound to the same core would seem to have places of their own.
-  if (out.bind_unit == spec::Unit::kHwThread ||
-      (by_unit(out.map) && out.map.unit == spec::Unit::kHwThread))
-    out.hwthreads = true;
+  if (out.bind_unit == spec::Unit::kHwThread) out.hwthreads = true;
   if (by_unit(out.map)) out.map_unit = out.map.unit;
   out.cpus = out.map.cpus > 0 ? out.map.cpus : 1;
   default_rank(mapping, out);

@@ -86,6 +86,12 @@ TEST(Place, BindsToAllThreadsOfACore) {
               ElementsAre(ElementsAre(0), ElementsAre(1)));
 }
 
+TEST(Place, BindsToOneThreadIfMembersAreMappedToThreads) {
+  for (const char* map : {"hwthread", "hwthread:PE=1"})
+    EXPECT_THAT(cpus(place_on_processors(two_packages(), request(2, map))),
+                ElementsAre(ElementsAre(0), ElementsAre(1)));
+}
+
 TEST(Place, BindsToAPartThatIsLargerThanTheMappedObject) {
   auto flat = topology::synthetic_topology("[numa] package:2 core:2 pu:1");
   ASSERT_TRUE(flat.ok()) << flat.status().message();
