@@ -305,6 +305,10 @@ Status resolve_hosts(OptionsBuilder& builder) {
   REGROUP_ASSIGN_OR_RETURN(out.hosts,
                            spec::filter_hosts(builder.listed, *chosen, builder.names.aliases));
   prefer_slots_of_mentions(builder, *chosen, out.hosts);
+  if (builder.mpich() && !out.elastic &&
+      out.grant.by.empty()) {  // hydra counts mentions, not cores
+    for (spec::HostRequest& host : out.hosts) host.slots = std::max(1U, host.slots);
+  }
   if (Status status = spec::drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
     return builder.refuse(kContradicts, status);
   REGROUP_RETURN_IF_ERROR(choose_among_grant(builder));

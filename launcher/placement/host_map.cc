@@ -21,7 +21,8 @@ class Mapper {
       std::fill(of_app_.begin(), of_app_.end(), 0U);
       most_of_app_ = app < request_.per_host.size() ? request_.per_host[app] : 0;
       choose_hosts(app);
-      REGROUP_RETURN_IF_ERROR(map(request_.counts[app]));
+      const std::uint32_t count = request_.counts[app];
+      REGROUP_RETURN_IF_ERROR(request_.cyclic ? go_on(count) : map(count));
     }
     return std::move(host_of_);
   }
@@ -34,6 +35,28 @@ class Mapper {
     for (const spec::HostRequest& host : request_.hosts)
       allowed_.push_back(!limited || std::ranges::find(request_.only_hosts[app], host.name) !=
                                          request_.only_hosts[app].end());
+  }
+
+  [[nodiscard]] std::uint32_t block_of(std::uint32_t host) const {
+    if (!allowed_[host]) return 0;
+    return most_of_app_ != 0 ? most_of_app_ : request_.hosts[host].slots;
+  }
+
+  base::Status go_on(std::uint32_t count) {
+    std::uint32_t passed = 0;  // hosts in a row that take no member
+    for (std::uint32_t left = count; left > 0;) {
+      const std::uint32_t block = block_of(host_);
+      const std::uint32_t taken = std::min(left, block - std::min(block, in_block_));
+      host_of_.insert(host_of_.end(), taken, host_);
+      left -= taken;
+      in_block_ += taken;
+      passed = taken > 0 ? 0 : passed + 1;
+      if (passed > request_.hosts.size()) return too_many(count);
+      if (in_block_ < block) break;
+      host_ = (host_ + 1) % static_cast<std::uint32_t>(request_.hosts.size());
+      in_block_ = 0;
+    }
+    return {};
   }
 
   using Limit = std::uint32_t (Mapper::*)(std::uint32_t host) const;
@@ -155,6 +178,7 @@ class Mapper {
   std::vector<std::uint32_t> used_, of_app_;  // members on each host: of all programs, of this one
   std::vector<bool> allowed_;                 // of each host, for this program
   std::uint32_t most_of_app_ = 0;
+  std::uint32_t host_ = 0, in_block_ = 0;  // if cyclic: the next host, and its members in this turn
 };
 
 base::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& request) {

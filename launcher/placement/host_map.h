@@ -27,11 +27,14 @@ struct HostMapRequest {
   spec::RankBy rank;  // by node: consecutive ranks on different hosts; by slot: on the same
   std::vector<std::string> sequence;  // --map-by seq: the host name of each rank
   bool oversubscribe = false;         // members may exceed slots, but never max_slots
+  // As hydra: hosts get as many members as they have slots, or `per_host` where it is given, one
+  // after the other and again from the first, and a program goes on where the one before ended.
+  bool cyclic = false;
 };
 
 // Returns the host index of each rank. Fills a host's slots before the next host, unless members go
-// round robin (--map-by node) or have a fixed number per host. kResourceExhausted: the message says
-// what was requested and what is available.
+// round robin (--map-by node), have a fixed number per host, or `cyclic` is set.
+// kResourceExhausted: the message says what was requested and what is available.
 [[nodiscard]] base::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request);
 
 }  // namespace regroup::placement

@@ -61,6 +61,7 @@ HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<Ho
   out.rank = mapping.rank;
   out.sequence = mapping.sequence;
   out.oversubscribe = request.ranks.oversubscribe;
+  out.cyclic = request.ranks.compat == spec::Compat::kMpich && out.oversubscribe;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const std::uint32_t slots = hosts[i].slots != 0 ? hosts[i].slots : request.ranks.members();
     out.hosts.push_back({fabric.hosts[hosts[i].host].name, slots, hosts[i].max_slots});

@@ -80,6 +80,21 @@ TEST(HostMap, SharesMembersBeyondTheSlotsEvenly) {
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 0, 0, 1, 1}));
 }
 
+TEST(HostMap, GoesOverTheHostsAgainAndAgainAsHydra) {
+  HostMapRequest request = on({{"a", 3}, {"c", 1}, {"b", 2}}, {6, 2, 7});
+  request.oversubscribe = request.cyclic = true;
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 0, 1, 2, 2, 0, 0, 0, 1, 2, 2, 0, 0, 0}));
+  request.counts = {4, 2, 1};
+  request.per_host = {1, 1, 1};
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 1, 2, 0, 1, 2, 0}));
+  request = on({{"a", 1}, {"b", 4}}, {3});
+  request.oversubscribe = request.cyclic = true;
+  request.per_host = {2};
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1}));
+  request.only_hosts = {{"none"}};
+  EXPECT_FALSE(map_to_hosts(request).ok());
+}
+
 TEST(HostMap, NeverExceedsMaxSlots) {
   auto request = on({{"a", 2, 2}, {"b", 1, 3}}, {5});
   request.oversubscribe = true;
