@@ -147,13 +147,18 @@ void Agent::fail_start(const std::string& why) {
 }
 
 void Agent::fail_start(const base::Status& why) {
-  constexpr int kNotInPath = 66, kNoFolder = 181, kNotExecutable = 183;  // Open MPI 5
-  if (options_.start_failed_status != kStartFailed) return fail_start(why.message());
-  const bool no_folder = why.code() == base::Code::kInvalidArgument;
-  if (!no_folder && why.code() != base::Code::kNotFound) return fail_start(why.message());
   say(why.message());
-  kill(no_folder ? kNoFolder : process::is_about_path(why) ? kNotExecutable : kNotInPath);
+  kill(status_of_failed_start(why));
 }
+
+int Agent::status_of_failed_start(const base::Status& why) const {
+  constexpr int kNotInPath = 66, kNoFolder = 181, kNotExecutable = 183;  // Open MPI 5
+  if (options_.start_failed_status != kStartFailed) return options_.start_failed_status;
+  if (why.code() == base::Code::kInvalidArgument) return kNoFolder;
+  if (why.code() != base::Code::kNotFound) return kStartFailed;
+  return process::is_about_path(why) ? kNotExecutable : kNotInPath;
+}
+
 void Agent::kill(int exit_status) {
   if (!ending()) exit_status_ = exit_status;
   signal_all(SIGKILL);

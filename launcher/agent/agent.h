@@ -78,6 +78,8 @@ class Agent {
   // The same, of members whose program or folder may be missing: with Open MPI's status for that,
   // if its rules hold.
   void fail_start(const base::Status& why);
+  // The exit status of that.
+  [[nodiscard]] int status_of_failed_start(const base::Status& why) const;
   void kill(int exit_status);  // ends the job at once
   // Signals the members on this host. After SIGKILL, members that hang in the kernel are left
   // behind (teardown_limit).

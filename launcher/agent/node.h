@@ -35,7 +35,8 @@ struct SpaceOrder {
 struct NodeEvents {
   // Once for each start(): ok, or why a member could not be started; the members before it run.
   // kNotFound: its program is missing; kInvalidArgument: so is its folder; kUnavailable: the system
-  // refuses to run it.
+  // refuses to run it. Of an elastic job only with space 0: the program or folder is missing on a
+  // host, which is lost then.
   std::function<void(std::uint32_t space, const base::Status& status)> started;
   // For members on other hosts only: the agent reaps those on this host itself.
   std::function<void(const process::MemberExit& exit)> exited;

@@ -189,8 +189,9 @@ void RemoteNode::on(const SpaceStarted& started) {
                         fmt::format("host {}: {}", name_, printable(started.status.message())));
   };
   if (ordered.empty()) {  // in an elastic job: the program is missing
-    if (started.space == 0 && !started.status.ok()) end(why());
-    return;
+    if (started.space != 0 || started.status.ok()) return;
+    if (job_.started) job_.started(0, why());
+    return end(why());
   }
   if (started.status.ok()) {
     members_.insert(ordered.mapped().begin(), ordered.mapped().end());

@@ -49,6 +49,9 @@ agent::HostsElastic ElasticController::link_events() {
 
 agent::NodeEvents ElasticController::member_events() {
   agent::NodeEvents events;
+  events.started = [this](std::uint32_t, const base::Status& why) {
+    not_runnable_.insert_or_assign(why.message(), why);
+  };
   events.exited = [this](const process::MemberExit&) { agent_.look_whether_over(); };
   events.said = [this](const std::string& text) { say(text); };
   events.unsaved = [this](const std::string& what) { trained_.unsaved = what; };
@@ -123,7 +126,9 @@ void ElasticController::on_order(const proto::Message& message) {
     const auto& elastic = options_.setup.elastic;
     const bool saves = elastic && elastic->checkpoints.every > 0 && done->save_state;
     if (saves) links_->tell_membership({message.incarnation, *done, proto::kEveryNode});
-    end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume,
+    proto::JobDone told = *done;
+    told.exit_code = status_of(*done);
+    end_job(agent_, told, options_.app, options_.quiet, lost, options_.known.resume,
             saves ? kLastSave : base::Duration());
   } else if (const auto* lost = std::get_if<proto::NodeLost>(&message.body)) {
     links_->give_up(lost->node, {base::Code::kPeerLost, lost->why});
@@ -136,6 +141,12 @@ void ElasticController::on_order(const proto::Message& message) {
   }
 }
 
+// A program or folder that all hosts lack has the status that it has on this one.
+int ElasticController::status_of(const proto::JobDone& done) const {
+  if (done.exit_code == 0 || ran_ || not_runnable_.size() != links_->size()) return done.exit_code;
+  return agent_.status_of_failed_start(not_runnable_.begin()->second);
+}
+
 void ElasticController::on_agent_message(proto::NodeId node, const proto::Message& message) {
   const auto refuse = [&](std::string_view what) {
     const auto index = links_->index_of(node);
@@ -145,6 +156,7 @@ void ElasticController::on_agent_message(proto::NodeId node, const proto::Messag
   };
   if (!membership::is_agent_message(message.body)) return refuse("that it may not send");
   trained_.hear(message.body, agent_.ending());
+  ran_ = ran_ || std::holds_alternative<proto::MemberReady>(message.body);
   if (coordinator_ && !coordinator_->send({message.incarnation, message.body, node}))
     refuse("larger than the limit");
 }

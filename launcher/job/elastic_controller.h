@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,7 @@ class ElasticController final : public agent::AgentJob {
   [[nodiscard]] ElasticHosts::Events host_events();
   [[nodiscard]] HostProviders::Events provider_events();
   void on_order(const proto::Message& message);
+  [[nodiscard]] int status_of(const proto::JobDone& done) const;
   void on_agent_message(proto::NodeId node, const proto::Message& message);
   void on_notice(std::size_t host, const agent::HostNotice& notice);
   void on_lost(std::size_t host, const base::Status& why);
@@ -69,6 +71,9 @@ class ElasticController final : public agent::AgentJob {
   const std::unique_ptr<agent::Hosts> links_;
   std::shared_ptr<transport::Channel> coordinator_;
   std::vector<proto::NodeLost> unreported_;  // losses while no coordinator ran
+  // Why hosts cannot run the program, by the message, which names the host.
+  std::map<std::string, base::Status> not_runnable_;
+  bool ran_ = false;  // some member has joined
   TrainingEnd trained_;
   ElasticHosts hosts_;
   HostProviders providers_;

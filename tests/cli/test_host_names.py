@@ -183,6 +183,18 @@ def test_a_program_that_another_host_lacks_has_the_status_of_this_one(run, host)
         assert job.wait() == 181, job.err
 
 
+def test_a_program_that_all_hosts_of_an_elastic_job_lack_has_the_status_of_this_one(run, tmp_path):
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    for words, status in (
+        (["no-such-program"], 66),
+        (["./no-such-program"], 183),
+        (["--wdir", "/nowhere-at-all", "pwd"], 181),
+    ):
+        job = run("-H", "hA:1,hB:1", "-np", "1:2", *words, env=env)
+        assert job.wait() == status, job.err
+        assert f"(exit status {status})" in job.err
+
+
 @pytest.mark.parametrize(
     "variables", [{"SLURM_JOB_ID": "4242"}, {"PBS_JOBID": "7.srv"}, {"LSB_JOBID": "7"}]
 )
