@@ -373,6 +373,7 @@ int run_join(const CommandLine& command) {
   if (!grant.ok()) return job::fail(grant.status().message(), 1);
   if (!grant->launched_by.empty()) return job::serve_launcher(*grant, command.environment, false);
   if (!socket.ok() && words->through.empty()) return job::fail(socket.status().message(), 1);
+  if (const auto ended = job::wait_for_pods(*grant, command.environment)) return *ended;
   lease::LeaseOffer offer{.grant = *grant,
                           .grace = words->grace.value_or(usual_grace(*words, command.environment))};
   offer.request = grant->job;

@@ -97,6 +97,33 @@ int end_with(int signal, const spec::Environment& environment) {
   return 128 + signal;
 }
 
+// Until a pod runs for each of `hosts`; nothing where the grant's hosts are no pods.
+std::optional<int> wait_for(const spec::Grant& grant, const std::vector<spec::HostRequest>& hosts,
+                            const spec::Environment& environment, bool quiet,
+                            std::optional<base::Duration> limit) {
+  if (grant.print_running.empty()) return std::nullopt;
+  std::vector<std::string> addresses;
+  for (const spec::HostRequest& host : hosts) {
+    if (!host.here) addresses.push_back(host.address.empty() ? host.name : host.address);
+  }
+  std::string told;
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    const auto running = command_output(grant.print_running, environment, kPhaseLimit);
+    const auto absent =
+        running.ok() ? absent_pods(addresses, *running) : std::vector<std::string>();
+    if (running.ok() && absent.empty()) return std::nullopt;
+    if (limit && std::chrono::steady_clock::now() - begin >= *limit) return std::nullopt;
+    const std::string text = running.ok() ? fmt::format("waiting for pods: {} of {} do not run yet",
+                                                        absent.size(), addresses.size())
+                                          : fmt::format("pods: {}", running.status().message());
+    if (!quiet && text != told) fail(text, 0);
+    told = text;
+    if (const int signal = wait_for_end(process::time_limit(environment, kAskEvery)))
+      return 128 + signal;
+  }
+}
+
 }  // namespace
 
 std::optional<int> status_of_phases(std::string_view phases) {
@@ -147,29 +174,14 @@ std::vector<std::string> absent_pods(const std::vector<std::string>& addresses,
 }
 
 std::optional<int> wait_for_pods(const spec::JobSpec& spec) {
-  const bool pods = !spec.grant.print_running.empty() && spec.discovery.script.empty();
-  if (!pods || !spec.several_hosts() || spec.do_not_launch) return std::nullopt;
-  std::vector<std::string> addresses;
-  for (const spec::HostRequest& host : spec.hosts) {
-    if (!host.here) addresses.push_back(host.address.empty() ? host.name : host.address);
-  }
-  std::string told;
-  const auto begin = std::chrono::steady_clock::now();
-  for (;;) {
-    const auto running = command_output(spec.grant.print_running, spec.environment, kPhaseLimit);
-    const auto absent =
-        running.ok() ? absent_pods(addresses, *running) : std::vector<std::string>();
-    if (running.ok() && absent.empty()) return std::nullopt;
-    const bool enough = std::chrono::steady_clock::now() - begin >= spec.min_members_timeout;
-    if (spec.elastic && enough) return std::nullopt;
-    const std::string text = running.ok() ? fmt::format("waiting for pods: {} of {} do not run yet",
-                                                        absent.size(), addresses.size())
-                                          : fmt::format("pods: {}", running.status().message());
-    if (!spec.quiet && text != told) fail(text, 0);
-    told = text;
-    if (const int signal = wait_for_end(process::time_limit(spec.environment, kAskEvery)))
-      return 128 + signal;
-  }
+  const bool pods = spec.discovery.script.empty() && spec.several_hosts() && !spec.do_not_launch;
+  if (!pods) return std::nullopt;
+  const auto limit = spec.elastic ? std::optional(spec.min_members_timeout) : std::nullopt;
+  return wait_for(spec.grant, spec.hosts, spec.environment, spec.quiet, limit);
+}
+
+std::optional<int> wait_for_pods(const spec::Grant& grant, const spec::Environment& environment) {
+  return wait_for(grant, grant.hosts, environment, false, std::nullopt);
 }
 
 }  // namespace regroup::job

@@ -23,6 +23,10 @@ namespace regroup::job {
 // status. Returns at once where the hosts are no pods.
 [[nodiscard]] std::optional<int> wait_for_pods(const spec::JobSpec& spec);
 
+// The same for all hosts of `grant`, without a limit: `regroup join` offers them.
+[[nodiscard]] std::optional<int> wait_for_pods(const spec::Grant& grant,
+                                               const spec::Environment& environment);
+
 // Those of `addresses` for which `running`, lines of "pod/ADDRESS-RANDOM", has no pod.
 [[nodiscard]] std::vector<std::string> absent_pods(const std::vector<std::string>& addresses,
                                                    std::string_view running);

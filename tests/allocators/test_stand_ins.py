@@ -375,6 +375,21 @@ def test_a_job_that_joins_starts_its_agents_itself(tmp_path: Path, name: str):
     assert "was lost" not in (tmp_path / "output-np").read_text()
 
 
+def test_the_first_pod_of_a_job_that_joins_waits_for_the_others(tmp_path: Path):
+    job, guest, _ = two_jobs(tmp_path, "kubernetes")
+    pods = tmp_path / "pods"
+    pods.write_text("lend-0-aaaaa")
+    guest.environment |= {"STAND_IN_PODS": f"@{pods}", "REGROUP_TIME_LIMIT_FACTOR": "0.1"}
+    with job.start("-np", "1:4", *TRAIN) as first:
+        first(": 2 members")
+        with guest.start("join") as second:
+            second("waiting for pods: 1 of 1 do not run yet")
+            pods.write_text("lend-0-aaaaa lend-1-bbbbb")
+            second("grants 2 hosts with 2 slots")
+            first(": 4 members")
+        assert guest.status == 0
+
+
 def test_a_job_that_joins_from_afar_starts_its_agents_itself(tmp_path: Path):
     """Through a command, which also takes them what they need to know."""
     job, guest, reached = two_jobs(tmp_path, "lsf")
