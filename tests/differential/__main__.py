@@ -1,9 +1,10 @@
 """Compares `regroup` with its peers on generated input for as long as asked.
 
-usage: ./dev differential [--seconds N] [--seed S] [--count N] [--of command_lines|host_lists]
+usage: ./dev differential [--seconds N] [--seed S] [--count N]
+                          [--of command_lines|host_lists|hydra]
 
-What differs without a reason (differences.py, host_lists.py) is made small and printed, with the
-seed that makes it. Status 1: there was some.
+What differs without a reason (differences.py, host_lists.py, hydra.py) is printed, with the seed
+that makes it; of Open MPI's command lines it is made small. Status 1: there was some.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import host_lists
+import hydra
 from command_lines import CommandLine, Generator
 from comparison import Difference, compare, shrink, unexplained
 from differences import explained
@@ -51,8 +53,9 @@ class Comparison:
 
     def check(self, seed: int) -> tuple[str, object] | None:
         """The reason of a difference and what differs; None: there is none."""
-        if self.options.of == "host_lists":
-            found = host_lists.compare(host_lists.Generator(seed).make(), self.folder)
+        if self.options.of != "command_lines":
+            peer = hydra if self.options.of == "hydra" else host_lists
+            found = peer.compare(peer.Generator(seed).make(), self.folder)
             return None if found is None else (found[1], found[0])
         difference = compare(Generator(seed).make(), self.folder)
         return None if difference is None else (explained(difference), difference)
@@ -80,7 +83,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--jobs", type=int, default=4, help="inputs at a time")
     parser.add_argument("--most", type=int, default=20, help="failures to make small and print")
-    parser.add_argument("--of", choices=["command_lines", "host_lists"], default="command_lines")
+    kinds = ["command_lines", "host_lists", "hydra"]
+    parser.add_argument("--of", choices=kinds, default=kinds[0])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rd") as name:
         folder = Path(name)
@@ -95,7 +99,8 @@ def main() -> int:
             if str(small) not in printed:
                 print(f"seed {seed}: {small}\n", flush=True)
             printed.add(str(small))
-    print(f"{comparison.tried} {options.of.replace('_', ' ')}, which differ for these reasons:")
+    what = "command lines of hydra" if options.of == "hydra" else options.of.replace("_", " ")
+    print(f"{comparison.tried} {what}, which differ for these reasons:")
     for reason, count in comparison.reasons.most_common():
         print(f"{count:8}  {reason or 'UNEXPLAINED'}")
     return 1 if comparison.reasons[""] else 0

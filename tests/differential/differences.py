@@ -237,7 +237,11 @@ REASONS = [
     Reason(
         "A relative host has the slots of its host, as in 4.1.4; 5.0.11 gives it none",
         "findings/openmpi-relative-hosts-have-no-slots.sh",
-        lambda found: ours_only(found) and "+" in value(found, "-H") and full(found),
+        lambda found: (
+            ours_only(found)
+            and "+" in value(found, "-H")
+            and (full(found) or said(found, "failed to map"))
+        ),
     ),
     Reason(
         "max_slots of the host file holds also where -H gives the host more slots",
@@ -390,6 +394,17 @@ REASONS = [
             and by_ppr(found)
             and len(found.line.programs) > 1
             and said(found, "already filled")
+        ),
+    ),
+    Reason(
+        "5.0.11 leaves a member of a later program of ppr unbound where cores are free",
+        f"{PRRTE}: rmaps_ppr.c",
+        lambda found: (
+            found.kind == "processors"
+            and by_ppr(found)
+            and len(found.line.programs) > 1
+            and all(place.binding != "UNBOUND" for place in found.ours.places)
+            and any(place.binding == "UNBOUND" for place in found.five.places)
         ),
     ),
     Reason(

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import host_lists
+import hydra
 import launchers
 import processor_sets
 import pytest
@@ -14,6 +15,7 @@ from machines import NAMES, load, write_synthetic
 
 COMMAND_LINES = 120
 HOST_LISTS = 120
+HYDRA = 40
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,16 @@ def test_host_lists_are_those_of_scontrol(folder):
         return f"seed {seed}: {found[0]}" if found and not found[1] else None
 
     assert "\n".join(all_of(range(HOST_LISTS), check)) == ""
+
+
+def test_ranks_of_hydras_command_lines_are_where_hydra_has_them(folder):
+    """And end with its status."""
+
+    def check(seed: int):
+        found = hydra.compare(hydra.Generator(seed).make(), folder)
+        return f"seed {seed}: {found[0]}" if found and not found[1] else None
+
+    assert "\n".join(all_of(range(HYDRA), check)) == ""
 
 
 def test_parts_of_machines_are_those_of_hwloc(folder):
