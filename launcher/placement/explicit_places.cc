@@ -155,13 +155,17 @@ Status place_user_lists(const topology::Topology& topology, const PlaceRequest& 
   return {};
 }
 
-// hydra: rank r goes to map object r, round robin; within it, to the next `count` bind objects.
+// hydra: rank r goes to map object r, round robin; within it, to the next `count` bind objects, or
+// to the one around it.
 Status place_as_hydra(const topology::Topology& topology, const PlaceRequest& request,
                       Placement& out) {
   const spec::Unit unit = out.policy.bind_unit;
   const std::uint32_t count = std::max(request.mapping.bind.count, out.policy.map.cpus);
   const std::vector<topology::ThreadSet> targets = topology::parts_of(topology, unit);
-  const bool round = out.policy.map.kind == spec::MapBy::Kind::kUnit && out.policy.map_unit > unit;
+  const bool within = out.policy.map_unit < unit && count == 1 &&
+                      !topology::parts_of(topology, out.policy.map_unit).empty();
+  const bool round =
+      out.policy.map.kind == spec::MapBy::Kind::kUnit && (out.policy.map_unit > unit || within);
   const std::vector<topology::ThreadSet> objects =
       topology::parts_of(topology, round ? out.policy.map_unit : spec::Unit::kNode);
   if (objects.empty())
@@ -171,7 +175,9 @@ Status place_as_hydra(const topology::Topology& topology, const PlaceRequest& re
     const topology::ThreadSet& object = objects[rank % objects.size()];
     std::vector<topology::ThreadSet> inside;
     for (const topology::ThreadSet& target : targets) {
-      if (std::includes(object.begin(), object.end(), target.begin(), target.end()))
+      const topology::ThreadSet& larger = round && within ? target : object;
+      const topology::ThreadSet& smaller = round && within ? object : target;
+      if (std::includes(larger.begin(), larger.end(), smaller.begin(), smaller.end()))
         inside.push_back(target);
     }
     if (inside.empty())

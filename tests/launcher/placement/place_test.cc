@@ -184,6 +184,10 @@ TEST(Place, HydraBindsOnlyOnRequestAndWrapsAround) {
   EXPECT_THAT(cpus(place_on_processors(two_packages(),
                                        request(3, "package", "core", spec::Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(2, 3)));
+  // Each to the part around the next object.
+  EXPECT_THAT(cpus(place_on_processors(two_packages(),
+                                       request(3, "hwthread", "core", spec::Compat::kMpich))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_THAT(
       cpus(place_on_processors(two_packages(), request(3, "", "user:0+1,5", spec::Compat::kMpich))),
       ElementsAre(ElementsAre(0, 1), ElementsAre(5), ElementsAre(0, 1)));
