@@ -400,7 +400,10 @@ base::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostReques
   const NameIndex index = index_of(listed, aliases);
   for (const HostRequest& want : wanted) {
     const auto found = index.find(want);
-    if (!found) return invalid_argument(fmt::format("-H {}: not in the host file", want.name));
+    if (!found) {
+      out.push_back(want);
+      continue;
+    }
     out.push_back(listed[*found]);
     if (!want.user.empty()) out.back().user = want.user;
     if (want.slots > 1) out.back().slots = want.slots;

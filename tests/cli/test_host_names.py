@@ -54,6 +54,13 @@ def test_a_host_without_slots_takes_no_member(run, ssh, tmp_path, words, hosts):
     assert sorted(ssh.hosts()) == hosts
 
 
+def test_a_host_that_the_host_file_lacks_takes_its_member(run, ssh, tmp_path):
+    (tmp_path / "hosts").write_text("hA slots=2\n")
+    job = run("--hostfile", "hosts", "-H", "hB,hA", "-np", "2", "true", cwd=tmp_path)
+    assert job.wait() == 0, job.err
+    assert sorted(ssh.hosts()) == ["hA", "hB"]
+
+
 def test_no_slot_at_all_is_refused(run, ssh):
     job = run("-H", "localhost:0", "-np", "1", "true")
     assert job.wait() == 213

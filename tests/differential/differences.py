@@ -238,9 +238,7 @@ REASONS = [
         "A relative host has the slots of its host, as in 4.1.4; 5.0.11 gives it none",
         "findings/openmpi-relative-hosts-have-no-slots.sh",
         lambda found: (
-            ours_only(found)
-            and "+" in value(found, "-H")
-            and (full(found) or said(found, "failed to map"))
+            "+" in value(found, "-H") and found.ours.accepted and found.kind in ("accept", "host")
         ),
     ),
     Reason(
@@ -272,7 +270,16 @@ REASONS = [
         "A host that several programs name with -H has the slots of all of them together; in 4 and "
         "5 each program has its own",
         "docs/design/command_lines.md",
-        lambda found: ours_only(found) and names_hosts_twice(found) and full(found),
+        lambda found: (
+            names_hosts_twice(found)
+            and (found.kind == "host" or (ours_only(found) and full(found)))
+        ),
+    ),
+    Reason(
+        "--bind-to of an object larger than that of --map-by is refused; 5.0.11 accepts it where "
+        "the machine has as many of both",
+        f"{PRRTE}: help-prte-rmaps-base.txt",
+        lambda found: "lies within a" in found.ours.said and found.five.accepted,
     ),
     Reason(
         "The members of a host are bound if all fit; 5.0.11 looks at the slots of a host, or at "
@@ -372,12 +379,12 @@ REASONS = [
         lambda found: has(found, "--rankfile") and value(found, "--bind-to").startswith("none:"),
     ),
     Reason(
-        "--bind-to hwthread makes the numbers of a rank file hardware threads; in 5.0.11 only "
-        "--use-hwthread-cpus does",
+        "--bind-to hwthread makes the numbers of a rank file and of --cpu-set hardware threads; in "
+        "5.0.11 only --use-hwthread-cpus does",
         "docs/reference/options.md",
         lambda found: (
             found.kind == "processors"
-            and has(found, "--rankfile")
+            and has(found, "--rankfile", "--cpu-set")
             and value(found, "--bind-to").startswith("hwthread")
         ),
     ),
@@ -405,6 +412,15 @@ REASONS = [
             and len(found.line.programs) > 1
             and all(place.binding != "UNBOUND" for place in found.ours.places)
             and any(place.binding == "UNBOUND" for place in found.five.places)
+        ),
+    ),
+    Reason(
+        "A processor of --cpu-set that the machine lacks is refused, as in 4.1.4",
+        GUIDE,
+        lambda found: (
+            found.as_four
+            and has(found, "--cpu-set")
+            and "is not available to this job" in found.ours.said
         ),
     ),
     Reason(

@@ -97,7 +97,7 @@ TEST(Hosts, AListFiltersAFile) {
   EXPECT_EQ(shown(filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
   EXPECT_EQ(shown(filter_hosts(file, {{"a", 2, 0}})), "a:2");
   EXPECT_EQ(shown(filter_hosts(file, {{"a", 1, 0, false, false, "u"}})), "u@a:4");
-  EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
+  EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}, {"b", 1, 0}})), "c:1 b:2/3");
 }
 
 TEST(Hosts, WithoutSlotsTakeMembersOnlyWhenOversubscribed) {
