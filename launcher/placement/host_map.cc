@@ -37,9 +37,12 @@ class Mapper {
                                          request_.only_hosts[app].end());
   }
 
+  // What one program says counts for all.
   [[nodiscard]] std::uint32_t block_of(std::uint32_t host) const {
     if (!allowed_[host]) return 0;
-    return most_of_app_ != 0 ? most_of_app_ : request_.hosts[host].slots;
+    const auto given =
+        std::ranges::find_if(request_.per_host, [](std::uint32_t each) { return each != 0; });
+    return given != request_.per_host.end() ? *given : request_.hosts[host].slots;
   }
 
   base::Status go_on(std::uint32_t count) {

@@ -415,6 +415,15 @@ REASONS = [
         ),
     ),
     Reason(
+        "--bind-to hwthread is written in hardware threads, also where these are whole cores",
+        "mpirun(1) of 5.0.11, --display bind",
+        lambda found: (
+            found.kind == "processors"
+            and found.as_four
+            and value(found, "--bind-to").startswith("hwthread")
+        ),
+    ),
+    Reason(
         "A processor of --cpu-set that the machine lacks is refused, as in 4.1.4",
         GUIDE,
         lambda found: (

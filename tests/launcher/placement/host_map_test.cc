@@ -85,7 +85,7 @@ TEST(HostMap, GoesOverTheHostsAgainAndAgainAsHydra) {
   request.oversubscribe = request.cyclic = true;
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 0, 1, 2, 2, 0, 0, 0, 1, 2, 2, 0, 0, 0}));
   request.counts = {4, 2, 1};
-  request.per_host = {1, 1, 1};
+  request.per_host = {1, 0, 0};
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 1, 2, 0, 1, 2, 0}));
   request = on({{"a", 1}, {"b", 4}}, {3});
   request.oversubscribe = request.cyclic = true;
