@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any, NoReturn
 
 from regroup._errors import Refused
@@ -23,8 +24,21 @@ def kind(value: Any) -> str:
         return f"the class {value.__name__}, not an instance of it"
     if value is None:
         return "None"
-    name = type(value).__name__
+    return article(type(value).__name__)
+
+
+def article(name: str) -> str:
+    """Returns `name` after its article: "an Adam", "a dict"."""
     return f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
+
+
+def checkpoint_path(call: str, value: Any) -> str:
+    """Returns `value` as the path of a checkpoint; refuses it if it is no path."""
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        why = ": newest_checkpoint() found no checkpoint" if value is None else ""
+        refuse(call, f"path: expected the path of a checkpoint, got {kind(value)}{why}")
 
 
 def whole(call: str, name: str, value: Any, least: int = 0) -> int:

@@ -188,8 +188,13 @@ def check_allocation(launcher: Launcher) -> Iterator[Finding]:
         yield Finding("ok", "allocation", f"no allocator; {lines[-1]}")
         return
     hosts, slots = len(detected["hosts"]), detected["slots"]
-    text = f"{detected['allocator']} job {detected['job']}: {slots} slots on {hosts} hosts"
+    held = f"{_counted(slots, 'slot')} on {_counted(hosts, 'host')}"
+    text = f"{detected['allocator']} job {detected['job']}: {held}"
     yield Finding("ok", "allocation", text)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def check_kernel(_: Launcher) -> Iterator[Finding]:

@@ -253,7 +253,8 @@ def refuse_wrapper(model: torch.nn.Module) -> None:
                 where = f" in {path}" if path else " of it"
                 _arguments.refuse(
                     "join",
-                    f"model: expected the model itself, got a {name}{where}: pass it unwrapped",
+                    f"model: expected the model itself, got {_arguments.article(name)}{where}: "
+                    "pass it unwrapped",
                 )
 
 

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.lr_scheduler import LRScheduler
 
+from regroup import _arguments
 from regroup._errors import Refused
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[
     """Prints a hint if the optimizer has a scheduler that `extra` does not contain."""
     if names := forgotten_schedulers(optimizer, extra):
         tell(
-            f"a {names} refers to the optimizer and was not passed to "
+            f"{_arguments.article(names)} refers to the optimizer and was not passed to "
             "join() as schedulers=[...], epoch_schedulers=[...] or extra=[...]: a new member "
             "and a resumed job begin it anew"
         )

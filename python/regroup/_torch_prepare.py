@@ -337,8 +337,8 @@ class PreparedObjects:
             if names := forgotten_schedulers(optimizer, [*self.schedulers, *extra]):
                 _arguments.refuse(
                     "prepare",
-                    f"a {names} refers to an optimizer and was not passed: it would step once per "
-                    "shard, and a new member would begin it anew",
+                    f"{_arguments.article(names)} refers to an optimizer and was not passed: it "
+                    "would step once per shard, and a new member would begin it anew",
                 )
 
     def _kind_of(self, number: int, one: Any) -> list[Any]:

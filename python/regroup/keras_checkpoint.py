@@ -44,7 +44,8 @@ def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> No
     """Assigns what save() wrote to the variables of a model with the same paths. Raises Error and
     assigns nothing if the paths differ, if a byte is damaged, or if a variable's type cannot hold
     all values of the saved type and its path is not in `lossy`."""
-    checkpoint, variables = Checkpoint(str(path)), _variables_of(model)
+    checkpoint = Checkpoint(_arguments.checkpoint_path("load", path))
+    variables = _variables_of(model)
     described = {name: (dtype, tuple(shape)) for name, dtype, shape in checkpoint.tensors}
     arrays = {}
     for name, variable in variables.items():

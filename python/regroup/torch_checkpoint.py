@@ -51,6 +51,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from regroup import _arguments
 from regroup._dtypes import holds_all
 from regroup._errors import Error, shown
 from regroup._import_limit import ImportLimit
@@ -109,7 +110,7 @@ def load(path: str | os.PathLike) -> Any:
     job of regroup.torch.join() it returns a dictionary of model (its parameters and buffers),
     optimizer (its state_dict()), extra (a list of state_dict()s) and epoch_loss; for any other
     checkpoint, a dictionary of its tensors by name. Raises Error if a byte is damaged."""
-    checkpoint = Checkpoint(str(path))
+    checkpoint = Checkpoint(_arguments.checkpoint_path("load", path))
     described = {name: (dtype, shape) for name, dtype, shape in checkpoint.tensors}
     if _STATE not in described:
         pickled = [name for name in described if name.startswith(_BYTES)]

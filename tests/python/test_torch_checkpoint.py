@@ -34,6 +34,16 @@ def run(*words: object) -> subprocess.CompletedProcess:
     return done
 
 
+@pytest.mark.parametrize(
+    ("path", "got"),
+    [(None, r"None: newest_checkpoint\(\) found no checkpoint"), (3, "an int"), ([], "a list")],
+)
+def test_what_is_no_path_is_named(path, got):
+    expected = "^load: path: expected the path of a checkpoint, got " + got + "$"
+    with pytest.raises(regroup.Refused, match=expected):
+        load(path)
+
+
 def test_keys_come_back_in_the_order_in_which_they_were_saved(tmp_path):
     state = {
         "model": nn.Sequential(*[nn.Linear(1, 1) for _ in range(11)]).state_dict(),

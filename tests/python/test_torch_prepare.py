@@ -388,7 +388,7 @@ def test_wrong_arguments_are_named(change, message):
 def test_a_scheduler_that_was_not_passed_is_refused():
     optimizer = torch.optim.SGD((model := network()).parameters(), lr=0.1)
     forgotten = ExponentialLR(optimizer, 0.5)
-    with pytest.raises(regroup.Refused, match="prepare: a ExponentialLR refers to an optimizer"):
+    with pytest.raises(regroup.Refused, match="prepare: an ExponentialLR refers to an optimizer"):
         regroup.torch.prepare(model, optimizer, loader(), epochs=1)
     assert len(regroup.torch.prepare(model, optimizer, forgotten, loader(), epochs=1)) == 4
 
