@@ -93,6 +93,7 @@ void FixedSizeJob::open_space(const std::vector<std::uint32_t>& counts, std::uin
       layout_ranks(counts, next_member_, first_app, number, host_of);
   World& world = worlds_[number];
   world.living = static_cast<std::uint32_t>(layout.size());
+  world.init = pmi::InitWatch(number);
   world.first_app = first_app;
   world.apps = static_cast<std::uint32_t>(counts.size());
   next_member_ += world.living;
@@ -240,8 +241,12 @@ void FixedSizeJob::settle_exit(const process::MemberExit& exit) {
   for (std::uint32_t host = 0; survived && host < options_.hosts.size(); ++host) {
     if (host != rank.host) node(host).tell(gone);
   }
+  const auto why = worlds_[rank.process.space].init.ended(
+      rank.process.rank, fmt::format("{} {}", exit.process(), exit.what()));
   if (decided && !survived) {
     end(exit, rank);
+  } else if (why) {
+    end_init(rank.process.space, *why, std::max(1, exit.status()));
   } else if (survived && ranks_.size() > 1) {
     agent_.say(fmt::format("{} {} {}: the other ranks continue", pmi::name_of(rank.process),
                            exit.process(), exit.what()));

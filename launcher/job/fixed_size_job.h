@@ -15,6 +15,7 @@
 #include "launcher/agent/local_node.h"
 #include "launcher/job/rank_layout.h"
 #include "launcher/pmi/connected_groups.h"
+#include "launcher/pmi/init_watch.h"
 #include "launcher/process/core_slots.h"
 #include "launcher/spec/request.h"
 
@@ -68,6 +69,7 @@ class FixedSizeJob final : public agent::AgentJob {
   struct World {
     std::uint32_t living = 0;                               // running or not started yet
     std::map<std::uint32_t, std::uint32_t> living_on = {};  // the same by host
+    pmi::InitWatch init = pmi::InitWatch();
     std::uint32_t first_app = 0;
     std::uint32_t apps = 0;
     std::uint32_t starting = 0;        // hosts that have not started their members yet
@@ -99,6 +101,10 @@ class FixedSizeJob final : public agent::AgentJob {
   [[nodiscard]] std::set<std::uint32_t> known(const std::vector<std::uint32_t>& spaces) const;
   void on_groups_connected(std::uint32_t host, const std::set<std::uint32_t>& spaces);
   void on_spawn(const pmi::Spawn& spawn);
+  void on_connected(const pmi::Connected& connected);
+  void on_contribute(std::uint32_t host, const pmi::Contribute& part);
+  // MPI_Init of `space` can never complete because of `why`.
+  void end_init(std::uint32_t space, const std::string& why, int status);
   void on_aborted(const pmi::Aborted& aborted);
   [[nodiscard]] base::Result<std::vector<process::App>> spawned_apps(const pmi::Spawn& spawn,
                                                                      const Rank& parent) const;
@@ -120,6 +126,7 @@ class FixedSizeJob final : public agent::AgentJob {
   std::map<proto::MemberId, Rank> ranks_;  // ordered and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::ConnectedGroups connected_groups_;
+  pmi::ProtocolWatch protocols_;  // of hosts
   process::CoreSlots core_slots_;
   proto::MemberId next_member_ = 0;
   std::vector<process::App> apps_;  // by number; unused ones are empty

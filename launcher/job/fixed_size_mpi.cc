@@ -17,6 +17,7 @@ namespace regroup::job {
 namespace {
 
 constexpr std::size_t kMostPrograms = 1024;  // in one MPI_Comm_spawn_multiple
+constexpr int kInitHangs = 1;                // as Open MPI's mpirun
 
 }  // namespace
 
@@ -42,9 +43,12 @@ agent::HostExchange::Job FixedSizeJob::exchange_job() {
 void FixedSizeJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
-    if (Rank* rank = find(connected->process)) rank->inside = true;
+    on_connected(*connected);
   } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
-    if (Rank* rank = find(finalized->process)) rank->inside = false;
+    if (Rank* rank = find(finalized->process)) {
+      rank->inside = false;
+      worlds_[finalized->process.space].init.finalized(finalized->process.rank);
+    }
   } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
     on_aborted(*aborted);
   } else if (const auto* connection = std::get_if<pmi::GroupsConnected>(&message)) {
@@ -54,8 +58,31 @@ void FixedSizeJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     on_spawn(*spawn);
   } else {
-    exchange_.pass(host, message);
+    if (const auto* part = std::get_if<pmi::Contribute>(&message)) on_contribute(host, *part);
+    if (!agent_.ending()) exchange_.pass(host, message);
   }
+}
+
+void FixedSizeJob::on_connected(const pmi::Connected& connected) {
+  Rank* rank = find(connected.process);
+  if (rank == nullptr) return;
+  rank->inside = true;
+  const std::uint32_t space = connected.process.space;
+  const auto why = worlds_[space].init.begun(connected.process.rank);
+  if (why) end_init(space, *why, kInitHangs);
+}
+
+// Each host contributes to the first barrier, or fence, of MPI_Init once all its ranks are in it.
+void FixedSizeJob::on_contribute(std::uint32_t host, const pmi::Contribute& part) {
+  const bool pmi1 = part.key.starts_with(pmi::kPmi1Barrier);
+  const auto why = protocols_.speaks("host " + options_.hosts.at(host).name,
+                                     pmi1 ? pmi::Protocol::kPmi1 : pmi::Protocol::kPmix);
+  if (why) end_init(0, *why, kInitHangs);
+}
+
+void FixedSizeJob::end_init(std::uint32_t space, const std::string& why, int status) {
+  if (agent_.ending() || worlds_[space].ending) return;
+  end_group(space, why, "; all ranks of a job call MPI_Init of one MPI, or none does", status);
 }
 
 std::set<std::uint32_t> FixedSizeJob::known(const std::vector<std::uint32_t>& spaces) const {
@@ -140,6 +167,8 @@ base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Sp
 void FixedSizeJob::on_aborted(const pmi::Aborted& aborted) {
   const auto found = worlds_.find(aborted.process.space);
   if (agent_.ending() || found == worlds_.end() || found->second.ending) return;
+  if (aborted.status == pmi::kInitCannotComplete)
+    return end_init(aborted.process.space, aborted.message, kInitHangs);
   end_group(aborted.process.space,
             fmt::format("{} called MPI_Abort with status {}{}{}", pmi::name_of(aborted.process),
                         aborted.status, aborted.message.empty() ? "" : ": ", aborted.message),

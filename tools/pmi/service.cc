@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "launcher/pmi/mpi.h"
 
 namespace regroup::pmi {
 namespace {
@@ -85,6 +86,7 @@ void Service::on(const MemberGone& gone) {
 }
 
 void Service::on(const CloseSpace& close) {
+  protocols_.erase(close.space);
   pmi1_.close_space(close.space);
   if (pmix_) pmix_->close_space(close.space);
 }
@@ -123,6 +125,12 @@ void Service::on(const Fetched& fetched) {
   if (!found.empty()) found.mapped()(fetched.status, fetched.data);
 }
 
+void Service::connected(ProcId process, Protocol protocol) {
+  tell(Connected{process});
+  const auto why = protocols_[process.space].speaks(name_of(process), protocol);
+  if (why) tell(Aborted{process, kInitCannotComplete, *why});
+}
+
 void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
   const Spawn spawn{++requests_, pending.parent, std::move(apps)};
   const auto entry = pending_.emplace(spawn.request, std::move(pending)).first;
@@ -137,7 +145,7 @@ void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
 
 PmixEvents Service::pmix_events() {
   PmixEvents events;
-  events.connected = [this](ProcId process) { tell(Connected{process}); };
+  events.connected = [this](ProcId process) { connected(process, Protocol::kPmix); };
   events.finalized = [this](ProcId process) { tell(Finalized{process}); };
   events.aborted = [this](ProcId process, std::int32_t status, std::string message) {
     tell(Aborted{process, status, std::move(message)});
@@ -168,7 +176,7 @@ Pmi1Events Service::pmi1_events() {
                          std::vector<std::byte> data, OnGathered then) {
     gather(what, std::move(hosts), std::move(data), std::move(then));
   };
-  events.connected = [this](ProcId process) { tell(Connected{process}); };
+  events.connected = [this](ProcId process) { connected(process, Protocol::kPmi1); };
   events.finalized = [this](ProcId process) { tell(Finalized{process}); };
   events.aborted = [this](ProcId process, std::int32_t status, std::string message) {
     tell(Aborted{process, status, std::move(message)});

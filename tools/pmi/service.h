@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "launcher/pmi/init_watch.h"
 #include "launcher/pmi/link.h"
 #include "tools/pmi/pmi1_service.h"
 #include "tools/pmi/pmix_server.h"
@@ -56,6 +57,8 @@ class Service {
   // When this returns, the message is in the agent's socket, even if this process crashes.
   void tell(const Message& message, base::Fd fd = {});
   void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
+  // The process has begun MPI_Init.
+  void connected(ProcId process, Protocol protocol);
   using OnGathered = std::function<void(std::vector<std::byte>)>;
   void gather(const std::string& what, std::vector<std::uint32_t> hosts,
               std::vector<std::byte> data, OnGathered then);
@@ -66,6 +69,7 @@ class Service {
   ServiceOptions options_;
   Link agent_;
   Pmi1Service pmi1_;
+  std::map<std::uint32_t, ProtocolWatch> protocols_;  // of the ranks of this host, by space
   std::unique_ptr<PmixServer> pmix_;
   std::map<std::uint64_t, Pending> pending_;
   std::uint64_t requests_ = 0;
