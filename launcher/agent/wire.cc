@@ -47,7 +47,8 @@ fb::SetupT table(const Setup& m) {
   t.output->copy = m.output.copy, t.output->raw = m.output.raw;
   t.output->stdout_pattern = m.output.stdout_pattern,
   t.output->stderr_pattern = m.output.stderr_pattern;
-  if (const spec::LogRequest& log = m.output.log; log.any() || !log.shown.empty()) {
+  const spec::LogRequest& log = m.output.log;
+  if (log.any() || !log.shown.empty() || !log.prefix.empty()) {
     t.output->redirect = streams(log.redirect), t.output->tee = streams(log.tee);
     t.output->shown = log.shown;
     t.output->log_folder = log.folder, t.output->log_prefix = log.prefix;

@@ -29,12 +29,17 @@ Status keep_going(OptionsBuilder& builder, const ParsedArgument&) {
   return builder.out.keep_going = true, Status();
 }
 
+constexpr int kRefusesTolerance = 213;  // Open MPI 5, for none, too
+
 Status set_fault_tolerance(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string word = base::lower(argument.value());
-  if (word != "ulfm" && word != "mpi" && word != "no" && word != "none" && word != "false") {
-    return base::bad_value(argument.name, argument.value(), "expected ulfm or none");
+  if (word != "ulfm" && word != "mpi") {
+    return builder.refuse(
+        kRefusesTolerance,
+        base::bad_value(argument.name, argument.value(),
+                        "expected ulfm; without the option a death ends the job"));
   }
-  builder.out.ulfm = word == "ulfm" || word == "mpi";
+  builder.out.ulfm = true;
   return {};
 }
 
@@ -173,10 +178,8 @@ std::vector<Spec> end_options() {
        "MIN:MAX or --role (default: 3)",
        set_restarts},
       {{"with-ft"},
-       "ulfm|none",
-       "ulfm: report a member's death to the other ranks and continue the job; none: end the job "
-       "(default: "
-       "none)",
+       "ulfm",
+       "report a member's death to the other ranks and continue the job (default: end it)",
        set_fault_tolerance},
       {{"enable-recovery", "continuous", "disable-auto-cleanup", "dac"},
        "",

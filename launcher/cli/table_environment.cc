@@ -1,6 +1,8 @@
 // What members find in their environment. All of this process's is passed on unless said otherwise.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/spec.h"
@@ -27,7 +29,15 @@ Status export_variable(OptionsBuilder& builder, const ParsedArgument& argument) 
   const std::string name = text.substr(0, equals);
   if (Status status = refuse_name(argument, name); !status.ok()) return status;
   if (equals != std::string::npos) {
-    builder.app.changes.push_back({ChangeKind::kSet, name, text.substr(equals + 1), ""});
+    const std::string value = text.substr(equals + 1);
+    const auto before = std::ranges::find_if(builder.app.changes, [&](const auto& change) {
+      return change.kind == ChangeKind::kSet && change.name == name && change.value != value;
+    });
+    if (before != builder.app.changes.end())
+      builder.out.notes.push_back(fmt::format(
+          "{} {}: given twice; the last value counts, as under Open MPI 4 (5 takes the first)",
+          argument.name, name));
+    builder.app.changes.push_back({ChangeKind::kSet, name, value, ""});
     return {};
   }
   if (!name.ends_with('*') && builder.context.environment.count(name) == 0) {
@@ -140,12 +150,16 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
   return {};
 }
 
+constexpr int kNoTuneFile = 243;  // Open MPI 5; 4.1 warns and goes on
+
 Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
   for (const std::string& path : base::split(argument.value(), ",")) {
     if (!builder.context.read_file)
       return base::bad_value(argument.name, path, "files cannot be read here");
     auto text = builder.context.read_file(path);
-    if (!text.ok()) return base::bad_value(argument.name, path, text.status().message());
+    if (!text.ok())
+      return builder.refuse(kNoTuneFile,
+                            base::bad_value(argument.name, path, text.status().message()));
     std::size_t number = 0;
     for (const std::string& whole : base::split(*text, "\n")) {
       ++number;

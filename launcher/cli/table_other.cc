@@ -178,8 +178,8 @@ std::vector<Spec> elsewhere_options() {
                       {{{"membind"}, "POLICY"}}));
   append(out, ignored(kJob, kAny, "ignored; for reports of hydra about itself and the ranks",
                       {{{"profile"}, ""}, {{"info"}, ""}, {{"print-rank-map"}, ""}}));
-  append(out, ignored(kJob, kAny, "ignored; for labels and choice of output lines",
-                      {{{"prepend-pattern"}, "PATTERN"}, {{"output-from"}, "RANKS"}}));
+  append(out, ignored(kJob, kAny, "ignored; for the choice of output lines",
+                      {{{"output-from"}, "RANKS"}}));
   append(out, ignored(kJob, kAny, "ignored; for GPUs of each rank, see --gpus-per-rank",
                       {{{"gpus-per-proc"}, "N"}, {{"gpu-subdevs-per-proc"}, "N"}}));
   append(out, ignored(kJob, kAny, "ignored; for kinds of memory of MPI 4.1",

@@ -41,6 +41,55 @@ Status set_folder(OptionsBuilder& builder, const ParsedArgument& argument) {
                           builder.out.output.folder);
 }
 
+// Of Open MPI 5, which names the job and the rank in this order of precedence, and the stream
+// always.
+constexpr const char* kJobRankPrefix = "[${job},${number}]<${stream}>: ";
+constexpr const char* kRankPrefix = "[${number}]<${stream}>: ";
+constexpr const char* kStreamPrefix = "<${stream}>: ";
+
+Status set_tag(spec::OutputRequest& out, const char* prefix) {
+  out.tag = Tag::kJobRank;
+  if (out.log.prefix != kJobRankPrefix) out.log.prefix = prefix;
+  return {};
+}
+
+// Hydra's pattern in the form of LogRequest::prefix: %r is the rank, %h and %p the host and its
+// number, %g the process group.
+Status set_pattern(OptionsBuilder& builder, const ParsedArgument& argument) {
+  std::string& out = builder.out.output.log.prefix;
+  out.clear();
+  const std::string& pattern = argument.value();
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const bool special = pattern[i] == '%' && i + 1 < pattern.size();
+    switch (special ? pattern[++i] : '\0') {
+      case '\0':
+        out += pattern[i] == '$' ? "$$" : pattern.substr(i, 1);
+        break;
+      case 'r':
+        out += "${number}";
+        break;
+      case 'h':
+        out += "${host}";
+        break;
+      case 'p':
+        out += "${host_number}";
+        break;
+      case 'g':
+        out += '0';
+        break;
+      case '%':
+        out += '%';
+        break;
+      default:
+        return base::bad_value(argument.name, pattern,
+                               fmt::format("'%{}': expected %r (rank), %h (host), %p (its number), "
+                                           "%g (process group) or %%",
+                                           pattern[i]));
+    }
+  }
+  return {};
+}
+
 // One word of --output.
 Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument,
                      const std::string& word) {
@@ -61,10 +110,13 @@ Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument,
     return {};
   }
   if (equals == std::string::npos) {
-    if (is("tag-detailed", 5) || is("tag-fullname", 5) || is("rank", 2))
-      return out.tag = Tag::kJobRank, Status();
-    if (is("tag", 2)) return out.tag = Tag::kJobRank, Status();
-    if (is("timestamp", 2)) return out.timestamp = true, Status();
+    if (is("tag-detailed", 5) || is("tag-fullname", 5)) return set_tag(out, kJobRankPrefix);
+    if (is("rank", 2)) return set_tag(out, kRankPrefix);
+    if (is("tag", 2)) return set_tag(out, kJobRankPrefix);
+    if (is("timestamp", 2)) {
+      if (out.log.prefix.empty()) out.log.prefix = kStreamPrefix;
+      return out.timestamp = true, Status();
+    }
     if (is("merge-stderr-to-stdout", 1)) return out.merge_stderr = true, Status();
     if (is("xml", 1)) return builder.ignored.push_back(argument.name + " xml"), Status();
     if (set_qualifier(out, key)) return {};
@@ -173,6 +225,11 @@ std::vector<Spec> output_options() {
        "set several output options (Open MPI 5): tag, timestamp, merge, dir=DIR, file=FILE, "
        "nocopy, raw",
        set_output},
+      {{"prepend-pattern"},
+       "PATTERN",
+       "begin each output line with PATTERN; %r stands for the rank, %h for the host, %p for its "
+       "number, %% for %",
+       set_pattern},
       {{"outfile-pattern", "outfile"},
        "FILE",
        "write standard output to FILE; %r in its name stands for the rank",

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/process/line_prefix.h"
+
 namespace regroup::process {
 namespace {
 
@@ -56,31 +58,16 @@ bool is_shown(const spec::LogRequest& log, const Place& place) {
   return log.shown.empty() || std::ranges::count(log.shown, local_rank(place)) != 0;
 }
 
-// As Python's string.Template has it: ${name} or $name, and $$ for a dollar.
-std::string fill_in_names(std::string_view rest, const Place& place) {
-  const std::string local = std::to_string(local_rank(place)), rank = std::to_string(place.rank);
-  const std::array<std::pair<std::string_view, std::string_view>, 5> values = {
-      {{"$$", "$"},
-       {"${local_rank}", local},
-       {"$local_rank", local},
-       {"${rank}", rank},
-       {"$rank", rank}}};
-  std::string out;
-  while (!rest.empty()) {
-    const auto value = std::ranges::find_if(
-        values, [&](const auto& each) { return rest.starts_with(each.first); });
-    const bool found = value != values.end();
-    out += found ? value->second : rest.substr(0, 1);
-    rest.remove_prefix(found ? value->first.size() : 1);
-  }
-  return out;
+std::string with_ranks(const std::string& text, const Place& place) {
+  return fill_in_names(text, {{"local_rank", std::to_string(local_rank(place))},
+                              {"rank", std::to_string(place.rank)}});
 }
 
 }  // namespace
 
 std::string OutputFiles::own_prefix(const Place& place, const std::string& stream) const {
   const bool tee = request_.log.tee.has(local_rank(place), number_of_stream(stream));
-  return tee ? fill_in_names(request_.log.prefix, place) : "";
+  return tee ? with_ranks(request_.log.prefix, place) : "";
 }
 
 base::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const std::string& stream,
