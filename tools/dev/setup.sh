@@ -9,8 +9,8 @@ needs_of() {
     build)        echo "build                                    build |" ;;
     fuzz)         echo "build gtest fuzz                         build |" ;;
     demo)         echo "build                                    build | demo" ;;
-    test | chaos) echo "build gtest test format                     build | demo lint test mpich docs" ;;
-    check)        echo "build gtest test lint                    build | demo lint test mpich docs" ;;
+    test | chaos) echo "build gtest test format                     build | demo lint test mpich impi docs" ;;
+    check)        echo "build gtest test lint                    build | demo lint test mpich impi docs" ;;
     lint)         echo "build gtest lint                         build lint |" ;;
     docs)         echo "docs                                     docs |" ;;
     gpu-test)     echo "build                                    build |" ;;
@@ -123,7 +123,10 @@ setup_python() {
 # Bytecode: only of what is imported, once, here; pip would compile all of torch and TensorFlow on one core.
 install_python() {
   local options=()
-  [[ $1 != mpich ]] || options=(--prefix "$PWD/.venv/mpich")  # its mpicc and mpiexec have the names of Open MPI's
+  case $1 in  # their mpicc and mpiexec have the names of Open MPI's
+    mpich) options=(--prefix "$PWD/.venv/mpich") ;;
+    impi)  options=(--prefix "$PWD/.venv/impi" --no-deps) ;;
+  esac
   exec 9>.venv/.lock  # another ./dev may be installing
   flock -n 9 || say "another ./dev installs into .venv: waiting for it"
   flock -w 3600 9 || die "another ./dev has been installing into .venv for an hour"
