@@ -23,6 +23,7 @@ COMPILERS = {
     "mpich": str(Path(sys.executable).parents[1] / "mpich/bin/mpicc"),
     "debian-mpich": "/usr/bin/mpicc.mpich",
 }
+IMPI = Path(sys.executable).parents[1] / "impi"
 # and no other: its 4.0 hangs at its end under its own mpiexec as well, see below
 FORGIVEN = "debian-mpich"
 
@@ -36,12 +37,7 @@ def four_hosts() -> Iterator[Hosts]:
 
 @pytest.fixture(params=COMPILERS)
 def program(request, four_hosts: Hosts) -> str:
-    """Where all hosts see it."""
-    path = four_hosts.folder / f"mpi_program.{request.param}"
-    if not path.exists():
-        command = [COMPILERS[request.param], "-O1", "-o", path, ROOT / "tests/pmi/mpi_program.c"]
-        subprocess.run(command, check=True, timeout=DEADLINE_S, capture_output=True)
-    return str(path)
+    return compiled(four_hosts, request.param)
 
 
 def words(hosts: Hosts, *args: str) -> list[str | Path]:
@@ -162,3 +158,61 @@ def test_with_a_prefix_agent_and_helper_come_from_there(own_hosts: Hosts):
     assert (done.returncode, done.stderr) == (0, "")
     said = [f"rank {rank} of 2 app 0 universe 2 sum 2" for rank in range(2)]
     assert sorted(done.stdout.splitlines()) == said
+
+
+def compiled(hosts: Hosts, name: str, compiler: str | Path = "") -> str:
+    """The test program, where all hosts see it."""
+    path = hosts.folder / f"mpi_program.{name}"
+    if not path.exists():
+        source = ROOT / "tests/pmi/mpi_program.c"
+        command = [compiler or COMPILERS[name], "-O1", "-o", path, source]
+        subprocess.run(command, check=True, timeout=DEADLINE_S, capture_output=True)
+    return str(path)
+
+
+@pytest.mark.no_wire("MPI_Init does not complete")
+@pytest.mark.parametrize("name", ["openmpi-4", "mpich"])
+def test_a_rank_of_another_host_that_ends_without_mpi_ends_the_job(four_hosts: Hosts, name: str):
+    script = f'[ "$RANK" = 1 ] || exec {compiled(four_hosts, name)} hello'
+    done = run(four_hosts, "-H", "node1,node2,node3", "sh", "-c", script)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert re.search(
+        r"rank 1 \(pid \d+ on node2\) exited with code 0 before it called MPI_Init, but rank \d "
+        "waits for it",
+        done.stderr,
+    )
+
+
+@pytest.mark.no_wire("MPI_Init does not complete")
+def test_two_mpis_of_two_hosts_do_not_meet(four_hosts: Hosts):
+    programs = [compiled(four_hosts, name) for name in ("openmpi-4", "mpich")]
+    words = ["-H", "node1,node2", "sh", "-c", f"[ $RANK = 0 ] && exec {programs[0]}; {programs[1]}"]
+    done = run(four_hosts, "-np", "2", *words)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "MPI_Init cannot complete: the MPI of host node" in done.stderr
+
+
+# Wheels of PyPI: mpich 5.0.2 and impi-rt 2021.19.0. By the standard ABI Intel's library mixes up
+# the attributes that "hello" prints (findings/intel-mpi-abi-attributes.sh).
+@pytest.mark.parametrize(
+    ("mpicc", "library"), [("mpicc_abi", ""), ("mpicc_abi", "impi"), ("mpicc", "impi")]
+)
+def test_the_standard_abi_and_intel_mpi(four_hosts: Hosts, mpicc: str, library: str):
+    compiler = Path(COMPILERS["mpich"]).with_name(mpicc)
+    program = compiled(four_hosts, f"version5.{mpicc}", compiler)
+    of = IMPI if library else compiler.parents[1]
+    job = words(four_hosts, "-H", "node1:2,node2:2", "-np", "4", program)
+    done = four_hosts[0].run(["env", f"LD_LIBRARY_PATH={of / 'lib'}", *job, "hello"], DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    lines = [re.sub("app .* sum", "sum", line) for line in sorted(done.stdout.splitlines())]
+    assert lines == [f"rank {rank} of 4 sum 4" for rank in range(4)]
+
+
+@pytest.mark.parametrize("name", ["openmpi-4", "openmpi-5"])
+def test_processes_are_spawned_on_all_hosts(four_hosts: Hosts, name: str):
+    job = ("--oversubscribe", "--map-by", "node", "-np", "2", compiled(four_hosts, name), "spawn")
+    done = run(four_hosts, "-H", "node1:2,node2:4", *job)
+    assert done.returncode == 0, done.stderr
+    parents = [f"parent {rank} of 2 app 0 sum 5" for rank in range(2)]
+    children = [f"child {rank} of 3 app {min(rank, 1)} sum 5" for rank in range(3)]
+    assert sorted(done.stdout.splitlines()) == children + parents

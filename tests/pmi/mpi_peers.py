@@ -87,10 +87,11 @@ class Runner:
     ) -> Done:
         mark = f"REGROUP_TEST_MARK={uuid.uuid4().hex}"
         name, value = mark.split("=")
+        names = [Path(word).name for word in command[:1]]
         process = subprocess.Popen(
             list(map(str, command)),
             env={**self.env, **(env or {}), name: value},
-            stdin=_STAYS_OPEN if MPICH.launcher[0] in command else subprocess.DEVNULL,
+            stdin=_STAYS_OPEN if "mpiexec.hydra" in names else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
