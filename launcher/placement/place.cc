@@ -212,7 +212,7 @@ Status check_turn(const PlaceRequest& request, const topology::Topology& topolog
   const bool own = policy.cpus > 1 || policy.bind_unit <= spec::Unit::kCore;
   if (own && std::uint64_t{turn + 1} * policy.cpus > cpus.size()) {
     return base::resource_exhausted(
-        fmt::format("{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing",
+        fmt::format("{}: one {} has only {} {}; --bind-to {}:overload-allowed permits sharing",
                     spelled(policy), spec::unit_name(policy.map_unit), cpus.size(),
                     cpu_word(policy), spec::unit_name(policy.bind_unit)));
   }
