@@ -5,6 +5,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -111,6 +112,13 @@ class PsClient {
           {.memory = memory, .client = client, .deadline = nanoseconds_of(deadline)});
     }();
     client_ = value_of(std::move(attached));
+  }
+  explicit PsClient(double deadline) {
+    base::Result<std::unique_ptr<ps::Client>> joined = [&] {
+      const nb::gil_scoped_release released;
+      return ps::join(nanoseconds_of(deadline));
+    }();
+    client_ = value_of(std::move(joined));
   }
 
   std::uint32_t open(const std::string& name, const std::string& kind, std::uint64_t rows,
@@ -235,6 +243,9 @@ void bind_ps(nb::module_& module) {
       .def("flush", &PsClient::flush)
       .def("pull", &PsClient::pull, "table"_a, "ids"_a, "out"_a)
       .def("pull_dense", &PsClient::pull_dense, "table"_a, "out"_a);
+  module.def(
+      "ps_join", [](double deadline) { return std::make_unique<PsClient>(deadline); },
+      "deadline"_a = 600.0);
 }
 
 }  // namespace regroup::python

@@ -1,10 +1,17 @@
 """The parameter server from Python: NumPy and PyTorch, and a server that is killed."""
 
+import pathlib
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import regroup.ps as ps
 import torch
 
+ROOT = pathlib.Path(__file__).parents[2]
+JOB = ["regroup", "--oversubscribe", "--role", "ps=1", "--role", "worker=2", "--ps-memory", "128M"]
 IDS = np.array([17, -4, 17, 2**62])
 
 
@@ -178,3 +185,28 @@ def test_a_step_lacks_one_push_of_its_own_at_most(server, client):
     client.flush()
     with torch.no_grad():
         assert layer(ids).item() == -52
+
+
+def run_job(*program: str) -> str:
+    done = subprocess.run([*JOB, *program], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_example_trains_embeddings_in_a_job():
+    told = run_job(sys.executable, "examples/pytorch/ps_digits.py", "--steps", "150")
+    accuracies = [float(a) for a in re.findall(r"accuracy (\S+) on", told)]
+    assert len(accuracies) == 2 and min(accuracies) > 0.5, told
+
+
+def test_the_counting_example_counts_exactly():
+    told = run_job("ps_counting", "2", "200")
+    assert told.splitlines() == ["ps_counting: counted 4000 of 4000"] * 2
+
+
+def test_a_job_without_a_server_is_refused(run_python):
+    run_python(
+        "-c",
+        "import regroup.ps as ps\ntry: ps.join()\n"
+        "except ps.Refused as e: assert '--role ps=1' in str(e), e\nelse: assert False",
+    )

@@ -5,15 +5,16 @@ on with the same memory, no acknowledged push is lost, and none is applied twice
     import numpy as np
     import regroup.ps as ps
 
-    with ps.Server("256M") as server, server.attach(client=0) as client:
-        users = client.table("users", dim=64, init=ps.Uniform(-0.01, 0.01),
-                             optimizer=ps.RowAdagrad(lr=0.05))   # rows of any int64 id
-        rows = users.pull(np.array([17, 4, 17]))                 # [3, 64]
-        users.push(np.array([17, 4, 17]), gradients)             # gradients of equal ids are added
-        client.flush()                                           # all pushes are applied
+    # regroup --role ps=1 --role worker=4 --ps-memory 1G python train.py
+    client = ps.join()
+    users = client.table("users", dim=64, init=ps.Uniform(-0.01, 0.01),
+                         optimizer=ps.RowAdagrad(lr=0.05))   # rows of any int64 id
+    rows = users.pull(np.array([17, 4, 17]))                 # [3, 64]
+    users.push(np.array([17, 4, 17]), gradients)             # gradients of equal ids are added
+    client.flush()                                           # all pushes are applied
 
-`regroup.ps.torch` has layers for PyTorch. Importing this needs Python's standard library only; pull
-and push need NumPy.
+Without a launcher, `Server("1G").attach(client=0)` starts a server. `regroup.ps.torch` has layers
+for PyTorch. Importing this needs Python's standard library only; pull and push need NumPy.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ __all__ = [
     "Ticket",
     "Uniform",
     "Zeros",
+    "join",
 ]
 
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
@@ -211,6 +213,15 @@ def _bytes(size: int | str) -> int:
     if not number.isdigit():
         raise Refused(f'ps: expected bytes such as "256M", got {size!r}', "invalid argument")
     return int(number) << unit
+
+
+def join(deadline: float = 600.0) -> Client:
+    """Attaches this process to the parameter server of its job, which the launcher starts with
+
+        regroup --role ps=1 --role worker=4 --ps-memory 1G python train.py
+
+    Each call makes another client. `deadline`: seconds of a single wait for the server."""
+    return Client(_native.ps_join(deadline), deadline)
 
 
 class Server:

@@ -1,6 +1,6 @@
 """PyTorch layers whose parameters live on the parameter server.
 
-    client = ps.Server().attach(client=0)
+    client = ps.join()
     users = ps.torch.Embedding(client, "users", dim=64, optimizer=ps.RowAdagrad(lr=0.05))
     top = ps.torch.Dense(client, "top", MLP(), optimizer=ps.Adam(lr=1e-3))
     for user, y in batches:
