@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/json_input.h"
 
@@ -75,6 +76,25 @@ constexpr MemberMetric kProgressMetrics[] = {
      "samples_per_second"},
     {"regroup_remaining_seconds", "gauge", "Time until the end of the training at this speed.",
      "seconds_left"}};
+
+// Of `parameter_server` in the status.
+constexpr MemberMetric kServerMetrics[] = {
+    {"regroup_ps_ranges", "gauge", "Ranges of all tables of the parameter server.", "ranges"},
+    {"regroup_ps_updates_total", "counter", "Pushes applied, one for each range.", "updates"},
+    {"regroup_ps_clients_total", "counter", "Processes that have joined the parameter server.",
+     "clients"},
+    {"regroup_ps_restarts_total", "counter", "Servers that were started after another's end.",
+     "restarts"},
+    {"regroup_ps_store_bytes", "gauge", "Memory of the tables.", "bytes"}};
+
+// The metrics that `of` has.
+void add_known(std::string& out, std::span<const MemberMetric> metrics, const std::string& job,
+               const json& of) {
+  for (const MemberMetric& one : metrics) {
+    if (of.is_object() && of.contains(one.field))
+      Metric(out, one.name, one.type, one.help).add(fmt::format("job=\"{}\"", job), of, one.field);
+  }
+}
 
 std::string member_labels(const std::string& job, const json& member) {
   const json id = member.value("id", json()), rank = member.value("rank", json());
@@ -197,12 +217,8 @@ std::string prometheus_text(const std::string& status_json) {
         "# HELP regroup_plane_info Data plane of the World, as a label.\n"
         "# TYPE regroup_plane_info gauge\nregroup_plane_info{{job=\"{}\",plane=\"{}\"}} 1\n",
         job, escaped(plane->get<std::string>()));
-  const json progress = status.value("progress", json::object());
-  for (const MemberMetric& one : kProgressMetrics) {
-    if (progress.is_object() && progress.contains(one.field))
-      Metric(out, one.name, one.type, one.help)
-          .add(fmt::format("job=\"{}\"", job), progress, one.field);
-  }
+  add_known(out, kProgressMetrics, job, status.value("progress", json::object()));
+  add_known(out, kServerMetrics, job, status.value("parameter_server", json::object()));
   const json members = status.value("members", json::array());
   for (const MemberMetric& one : kMemberMetrics) {
     Metric metric(out, one.name, one.type, one.help);

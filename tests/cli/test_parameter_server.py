@@ -41,6 +41,8 @@ def test_no_push_is_lost_or_counted_twice_however_often_the_server_is_killed(reg
     assert told["restarts"] >= 4 and told["shards"] == 2 and told["clients"] == 3
     table = regroup.control("status").stdout
     assert re.search(r"parameter server: pid \d+, 2 shards in 0.1 GiB, .* 3 clients so far", table)
+    metrics = regroup.control("status", "--prometheus").stdout
+    assert re.search(r"^regroup_ps_updates_total\{job=\"[^\"]+\"\} \d+$", metrics, re.MULTILINE)
     end.touch()
     assert job.wait() == 0, job.out + job.err
     lines = [line for line in job.out.splitlines() if line.startswith("pushed")]

@@ -218,6 +218,16 @@ TEST(UsageText, PrometheusShowsTheProgressThatIsKnown) {
   EXPECT_THAT(prometheus_text(R"({"progress": 3})"), testing::Not(HasSubstr("regroup_epoch")));
 }
 
+TEST(UsageText, PrometheusShowsTheParameterServer) {
+  const nlohmann::json status = {{"job", "j"},
+                                 {"parameter_server", {{"updates", 81920}, {"restarts", 1}}}};
+  const std::string text = prometheus_text(status.dump());
+  EXPECT_THAT(text, HasSubstr("# TYPE regroup_ps_updates_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_updates_total{job=\"j\"} 81920\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_restarts_total{job=\"j\"} 1\n"));
+  EXPECT_THAT(prometheus_text(R"({"job": "j"})"), testing::Not(HasSubstr("regroup_ps_")));
+}
+
 TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
   boost::asio::io_context loop(1);
   UsageOptions options;
