@@ -20,6 +20,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/fd.h"
+#include "elastic/timeline.h"
 #include "regroup/session.h"
 
 namespace regroup::elastic {
@@ -98,6 +99,8 @@ std::string read_parameter_server() { return own_variable("REGROUP_PS"); }
 base::Result<std::optional<DetectedLaunch>> read_launch() {
   return find_launch(own_variable, read_ancestors());
 }
+
+std::string timeline_file() { return own_variable("REGROUP_TIMELINE"); }
 
 pid_t read_rank_above() { return rank_above(own_variable, read_ancestors()); }
 

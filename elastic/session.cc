@@ -5,10 +5,12 @@
 #include "base/status.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "elastic/ledger_marks.h"
 #include "elastic/session_impl.h"
@@ -59,10 +61,11 @@ void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex 
 
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
                     std::unique_ptr<DeviceStaging> device, std::unique_ptr<DevicePlane> plane,
-                    const std::string& ledger, bool replaceable)
+                    const std::string& ledger, bool replaceable, std::unique_ptr<Timeline> timeline)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       replaceable_(replaceable),
+      timeline_(std::move(timeline)),
       self_(std::move(self)),
       device_(std::move(device)),
       plane_(std::move(plane)),
@@ -104,13 +107,61 @@ Status Session::Impl::check_thread(const char* call) const {
       fmt::format("{}: called on a thread other than the one that called join()", call));
 }
 
+void Session::Impl::begin_span(const char* name, std::uint64_t number, std::string_view args) {
+  if (timeline_) timeline_->begin(fmt::format("{} {}", name, number), args);
+}
+
+void Session::Impl::begin_step_span(const StepInfo& step) {
+  if (timeline_)
+    begin_span("step", step.step,
+               fmt::format(R"("epoch":{},"samples":{},"generation":{})", step.epoch, step.samples,
+                           world().generation));
+}
+
+void Session::Impl::end_spans(int depth) {
+  if (timeline_) timeline_->end_to(depth);
+}
+
+// Of this host: the arena has no seals of others.
+std::string Session::Impl::missing_members() const {
+  const shmem::Arena& arena = self_->arena();
+  const auto sealed = [&](std::uint32_t leaf) {
+    for (std::uint32_t b = 0; b < arena.spec().buffers_per_slot; ++b) {
+      const auto seal = proto::Seal::unpack(
+          arena.member_slot(owners_[leaf].slot).seals[b].load(std::memory_order_relaxed));
+      if (seal.step == ((applied_ + 1) & proto::kMaxStep) && seal.leaves.begin <= leaf &&
+          leaf < seal.leaves.end)
+        return true;
+    }
+    return false;
+  };
+  std::set<proto::MemberId> missing;
+  for (std::uint32_t leaf = 0; leaf < owners_.size(); ++leaf) {
+    if (owners_[leaf].node != arena.spec().node || sealed(leaf)) continue;
+    if (const int rank = world().rank_of(owners_[leaf]); rank >= 0)
+      missing.insert(world().members[static_cast<std::size_t>(rank)].id);
+  }
+  return fmt::format("\"of\":[{}]", fmt::join(missing, ","));
+}
+
+std::string Session::Impl::described_world() const {
+  return fmt::format(R"("generation":{},"members":{},"why":{})", world().generation, world().size(),
+                     json_string(world().why));
+}
+
+std::string Session::Impl::described_sum() const {
+  return fmt::format(R"("bytes":{})", gradient_bytes());
+}
+
 Result<Participant::Joined> Session::Impl::regroup() {
   observe(StepEvent::kRevoked);
+  TimelineSpan span(timeline_.get(), "regroup");
   for (;;) {
     auto joined = self_->regroup();
     if (!joined.ok() || *joined == Participant::Joined::kOpenIsCommitted) return joined;
     Status settled = enter_world();
     if (settled.ok()) observe(StepEvent::kJoined);
+    if (settled.ok() && timeline_) span.set_args(described_world());
     if (settled.ok()) return Participant::Joined::kInWorld;
     if (settled.code() != Code::kRevoked) return settled;
   }
@@ -136,6 +187,7 @@ bool Session::Impl::is_last(Step step) const {
 }
 
 Status Session::Impl::mark_applied() {
+  end_spans();
   shmem::MemberSlot& own = self_->own_slot();
   applied_ += 1;
   if (learning_) {
@@ -162,6 +214,7 @@ Status Session::Impl::answer_agent(MemberActivity activity) {
 // The agent may request the state at any time, even after all members were excluded, since a signal
 // may reach the members before the launcher.
 Status Session::Impl::drain() {
+  TimelineSpan span(timeline_.get(), "leave");
   self_->set_leaving(true);
   REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
@@ -209,7 +262,9 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   leaves_.begin(applied_ + 1);
   owners_ = proto::owners_of(world(), applied_ + 1);
   loop_state_ = LoopState::kComputing;
-  return std::optional(describe(applied_ + 1));
+  const StepInfo step = describe(applied_ + 1);
+  begin_step_span(step);
+  return std::optional(step);
 }
 
 std::optional<std::uint32_t> Session::Impl::next_leaf() const {
@@ -229,6 +284,7 @@ Shard Session::Impl::make_shard(std::uint32_t leaf) {
   filling_leaf_ = leaf;
   filling_ = true;
   filled_ = false;
+  begin_span("shard", leaf);
   if (ledger_) (void)record_samples(shard.samples).ok();
   return shard;
 }
@@ -244,6 +300,8 @@ Status Session::Impl::record_samples(std::span<const std::uint64_t> samples) {
 
 Status Session::Impl::set_committed() {
   loop_state_ = LoopState::kCommitted;
+  if (timeline_ && timeline_->depth() == 0) begin_step_span(describe(applied_ + 1));  // a learner
+  if (timeline_) timeline_->begin("apply");
   if (!ledger_) return {};
   keep_ledger_line(applied_ + 1, whole_sum());
   const Status written = write_ledger(applied_ + 1);
@@ -328,6 +386,7 @@ Status Session::Impl::seal_filled() {
 
 void Session::Impl::seal() {
   filling_ = false;
+  end_spans(1);  // that of the shard
   leaves_.seal();
   observe(StepEvent::kSealed);
   shmem::ring_all(self_->arena(), self_->slot_id().slot);
@@ -389,6 +448,9 @@ Result<std::vector<SealedSum>> Session::Impl::await_sums(Step step) {
         sums.reset();
       return sums.has_value();
     };
+    std::optional<TimelineSpan> span;
+    if (timeline_ && !all_sealed())
+      span.emplace(timeline_.get(), "wait for gradients", missing_members());
     REGROUP_RETURN_IF_ERROR(self_->wait(
         all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
     REGROUP_RETURN_IF_ERROR(failed);
@@ -439,9 +501,12 @@ Status Session::Impl::reduce_and_commit() {
   const Step step = applied_ + 1;
   REGROUP_ASSIGN_OR_RETURN(const auto sums, await_sums(step));
   observe(StepEvent::kGathered);
+  TimelineSpan span(timeline_.get(), "reduce", timeline_ ? described_sum() : std::string());
   const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
   REGROUP_RETURN_IF_ERROR(reduce(step, sums, deadline));
   observe(StepEvent::kReduced);
+  end_spans(1);
+  TimelineSpan voting(timeline_.get(), "vote");
   if (check_.due(world(), applied_)) {
     std::vector<int> ranks(world().size());
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -547,6 +612,7 @@ Status Session::Impl::run_section(const Body& body, bool compare) {
     return base::invalid_argument(
         "collective: more than 255 collective sections between two steps");
   const Position at = Position::of(applied_, sections_ + 1);
+  TimelineSpan span(timeline_.get(), compare ? "finish" : "collective section");
   REGROUP_RETURN_IF_ERROR(open(at));
   for (;;) {
     const Status status = try_section(at, body, compare);
@@ -591,6 +657,8 @@ Result<std::vector<SaveTarget>> Session::save_targets() {
 void Session::saved(std::size_t target) { impl_->saved(target); }
 SaveCounts Session::save_counts() const { return impl_->save_counts(); }
 void Session::report_loss(double loss) { impl_->report_loss(loss); }
+int Session::begin_span(std::string_view name) { return impl_->begin_span(name); }
+void Session::end_span(int span) { impl_->end_span(span); }
 Status Session::collective(const std::function<Status(Communicator&)>& body) {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("collective"));
   return impl_->collective(body);

@@ -71,6 +71,7 @@ Status Session::Impl::finish() {
       true));
   self_->own_slot().finished.store(1, std::memory_order_release);
   self_->leave_all_generations();
+  if (timeline_) timeline_->flush();
   return {};
 }
 

@@ -21,6 +21,7 @@
 #include "elastic/sampler.h"
 #include "elastic/state_check.h"
 #include "elastic/state_copy.h"
+#include "elastic/timeline.h"
 #include "regroup/session.h"
 
 namespace regroup::elastic {
@@ -29,10 +30,10 @@ class Session::Impl {
  public:
   // `device`: null if gradients and sums are in memory of the host. `plane`: null if this member
   // cannot use plane cuda. `ledger`: the folder of the ledger; empty: none. `replaceable`: the job
-  // goes on without this member.
+  // goes on without this member. `timeline`: may be null.
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
        std::unique_ptr<DeviceStaging> device, std::unique_ptr<DevicePlane> plane,
-       const std::string& ledger, bool replaceable);
+       const std::string& ledger, bool replaceable, std::unique_ptr<Timeline> timeline);
   // Before finish(), a replaceable member leaves the job: the others do not wait for the end of its
   // process.
   ~Impl();
@@ -61,6 +62,11 @@ class Session::Impl {
   [[nodiscard]] base::Status finish();
   void report_loss(double loss) { self_->own_slot().loss.store(loss, std::memory_order_relaxed); }
 
+  [[nodiscard]] int begin_span(std::string_view name) {
+    if (timeline_) timeline_->begin(name);
+    return timeline_ ? timeline_->depth() : 0;
+  }
+  void end_span(int span) { end_spans(span - 1); }
   [[nodiscard]] Shard shard_of(proto::Step step, std::uint32_t leaf) const;  // no gradient
   [[nodiscard]] WorldInfo describe_world() const;
   [[nodiscard]] proto::Step last_step() const {
@@ -117,6 +123,14 @@ class Session::Impl {
   [[nodiscard]] base::Status section_alone(
       const std::function<base::Status(collective::Communicator&)>& body);
 
+  // Spans of the timeline that last beyond a call.
+  void begin_span(const char* name, std::uint64_t number, std::string_view args = {});
+  void begin_step_span(const StepInfo& step);
+  void end_spans(int depth = 0);
+  [[nodiscard]] std::string missing_members() const;  // whose leaves are not sealed, as JSON
+  [[nodiscard]] std::string described_world() const;  // this World, as JSON
+  [[nodiscard]] std::string described_sum() const;    // that of a step, as JSON
+
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard make_shard(std::uint32_t leaf);
   // Completes and seals the leaf that was handed out last, if there is one.
@@ -163,7 +177,8 @@ class Session::Impl {
   const Options options_;
   const Checkpointing checkpointing_;
   const bool replaceable_;
-  SavePlan saving_;  // of the step to be applied or the last one applied
+  const std::unique_ptr<Timeline> timeline_;  // null: none
+  SavePlan saving_;                           // of the step to be applied or the last one applied
   FinalSave final_save_;
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;

@@ -28,6 +28,7 @@ using base::Status;
 
 Status Session::Impl::enter() {
   observe(StepEvent::kRevoked);
+  TimelineSpan span(timeline_.get(), "join");
   while (!learning_) {
     REGROUP_ASSIGN_OR_RETURN(auto joined, self_->regroup_or([this] { return transfer_offered(); }));
     if (!joined.has_value()) {
@@ -38,6 +39,7 @@ Status Session::Impl::enter() {
     if (settled.ok()) observe(StepEvent::kJoined);
     if (settled.code() == Code::kRevoked) settled = regroup().status();
     if (settled.ok()) applied_ = begun_ = world().resume.step();
+    if (settled.ok() && timeline_) span.set_args(described_world());
     return settled;
   }
   return {};
@@ -62,6 +64,8 @@ Status Session::Impl::load_transfer() {
 }
 
 Result<bool> Session::Impl::catch_up() {
+  if (!learning_) return false;
+  TimelineSpan span(timeline_.get(), "catch up");
   while (learning_) {
     if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
     if (in_world() && !torn_ && applied_ >= world().resume.step()) {
@@ -304,8 +308,12 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
         plane, DevicePlane::open(device->stream(), *self, options.dtype, device->sum().size()));
   }
   const bool replaceable = !env.alone && !env.fixed && !env.agent_socket.empty();
-  auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing),
-                                     std::move(device), std::move(plane), env.ledger, replaceable);
+  std::unique_ptr<Timeline> timeline;
+  if (const std::string file = timeline_file(); !file.empty())
+    timeline = std::make_unique<Timeline>(file, env.job, self->slot_id().node, env.member);
+  auto impl =
+      std::make_unique<Impl>(options, std::move(self), std::move(checkpointing), std::move(device),
+                             std::move(plane), env.ledger, replaceable, std::move(timeline));
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

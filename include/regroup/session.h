@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "regroup/communicator.h"
@@ -159,8 +160,8 @@ class Session {
   // kInvalidArgument: an environment variable is malformed. kUnavailable: only the agent knows,
   // which reads it from a checkpoint.
   [[nodiscard]] static base::Result<std::uint32_t> expected_shards();
-  // Closes the connection to the agent, which then kills the process unless finish() has succeeded
-  // or this member was excluded: other members wait for it.
+  // Leaves the job: before finish(), as if this process had died, so that no member waits for it.
+  // In a World of fixed size the agent kills the process then, since the others cannot go on.
   ~Session();
 
   // Begins the next step; the sum of the last one must have been applied. nullopt: all epochs are
@@ -212,6 +213,11 @@ class Session {
   [[nodiscard]] SaveCounts save_counts() const;
   // Sets the loss that `regroup status` shows for the step just applied.
   void report_loss(double loss);
+  // For `regroup --timeline`: a span of the caller begins, within the one that is open; returns
+  // what ends it. Spans that are open when their step or shard ends are ended then. Nothing without
+  // a timeline.
+  [[nodiscard]] int begin_span(std::string_view name);
+  void end_span(int span);
 
   // A collective section: runs `body` on every member of the World with a communicator, and again
   // after a regroup, so it must have no side effects until it returns OK. Call between steps, after

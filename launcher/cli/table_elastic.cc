@@ -47,15 +47,23 @@ Status set_policy(OptionsBuilder& builder, const ParsedArgument& argument) {
   return status;
 }
 
-// The members write it (elastic/ledger.h). They may have another working directory.
-Status set_ledger(OptionsBuilder& builder, const ParsedArgument& argument) {
-  if (argument.value().empty())
-    return base::bad_value(argument.name, argument.value(), "expected a directory");
+// For what the members write: they may have another working directory.
+Status set_path(OptionsBuilder& builder, const ParsedArgument& argument, const char* variable,
+                const char* expected) {
+  if (argument.value().empty()) return base::bad_value(argument.name, argument.value(), expected);
   std::error_code error;
   const auto path = std::filesystem::absolute(argument.value(), error).lexically_normal().string();
   if (error) return base::bad_value(argument.name, argument.value(), error.message());
-  builder.changes.push_back({EnvironmentChange::Kind::kSet, "REGROUP_LEDGER", path, ""});
+  builder.changes.push_back({EnvironmentChange::Kind::kSet, variable, path, ""});
   return {};
+}
+
+Status set_ledger(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return set_path(builder, argument, "REGROUP_LEDGER", "expected a directory");
+}
+
+Status set_timeline(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return set_path(builder, argument, "REGROUP_TIMELINE", "expected a file");
 }
 
 Status set_on_hang(OptionsBuilder& builder, const ParsedArgument& argument) {
@@ -199,6 +207,11 @@ std::vector<Spec> elastic_options() {
        "write to DIR/ledger.jsonl which samples each step used; regroup ledger verify DIR checks "
        "it",
        set_ledger},
+      {{"timeline"},
+       "FILE",
+       "write what each member does, and when, in the Chrome trace format, which ui.perfetto.dev "
+       "shows",
+       set_timeline},
       {{"min-members-timeout"},
        "SECONDS",
        "end the job after this time with fewer than MIN members (default: 60)",
