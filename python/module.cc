@@ -108,6 +108,8 @@ void bind_session(nb::module_& module) {
       .def("saved", &PythonSession::saved, "target"_a)
       .def_prop_ro("save_counts", &PythonSession::save_counts)
       .def("report_loss", &PythonSession::report_loss, "loss"_a)
+      .def("begin_span", &PythonSession::begin_span, "name"_a)
+      .def("end_span", &PythonSession::end_span, "span"_a)
       .def("collective", &PythonSession::collective, "body"_a)
       .def("leave_loop", &PythonSession::leave_loop)
       .def("finish", &PythonSession::finish)

@@ -242,6 +242,16 @@ void PythonSession::report_loss(double loss) {
   session_->report_loss(loss);
 }
 
+int PythonSession::begin_span(const std::string& name) {
+  check_thread();
+  return session_->begin_span(name);
+}
+
+void PythonSession::end_span(int span) {
+  check_thread();
+  session_->end_span(span);
+}
+
 nb::object PythonSession::collective(const nb::object& body) {
   nb::object value = nb::none();
   const auto lend = [&](collective::Communicator& communicator) -> base::Status {

@@ -79,6 +79,8 @@ class PythonSession {
   void saved(std::size_t target);
   [[nodiscard]] elastic::SaveCounts save_counts();
   void report_loss(double loss);
+  [[nodiscard]] int begin_span(const std::string& name);
+  void end_span(int span);
   [[nodiscard]] nb::object collective(const nb::object& body);
   void leave_loop();
   void finish();

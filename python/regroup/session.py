@@ -185,6 +185,15 @@ class Member:
         """Deprecated name of collective(), kept for one release."""
         return self.collective(body)
 
+    @contextlib.contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Shows the body of `with session.span(name):` in the timeline (`regroup --timeline`)."""
+        span = self._native.begin_span(name)
+        try:
+            yield
+        finally:
+            self._native.end_span(span)
+
     def finish(self) -> None:
         """Agrees with all members that training is over. A process that exits with status 0 before
         this call counts as failed."""

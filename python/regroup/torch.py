@@ -714,7 +714,8 @@ class Step:
     def _begin_part(self, shard: _native.Shard, part: Part) -> Any:
         """Returns its batch, with the generators seeded for what computes it."""
         self._recorded = None
-        return self._session._source.batch_of(self.number, shard, part)
+        with self._session.span("data"):
+            return self._session._source.batch_of(self.number, shard, part)
 
     def _end_part(self, shard: _native.Shard, part: Part) -> None:
         """Takes the gradient and the loss of a batch."""

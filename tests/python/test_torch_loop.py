@@ -1,6 +1,7 @@
 """What join() takes besides model and data: several optimizers, schedulers, a scaler, averaged
 weights, callbacks; and what a session and a step offer for them. In a world of one."""
 
+import json
 import math
 import re
 import subprocess
@@ -54,6 +55,35 @@ def train(model, session):
             step.backward(loss_of(model, x, y))
         step.apply()
     session.finish()
+
+
+def test_the_timeline_has_the_data_and_spans_of_the_script(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGROUP_TIMELINE", str(tmp_path / "t.json"))
+    model = network()
+    session = join(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for step in session:
+        for x, y in step:
+            with session.span("forward"):
+                loss = loss_of(model, x, y)
+            step.backward(loss)
+        with session.span("left open"):
+            step.apply()
+            session.collective(lambda communicator: None)  # ends the spans of the step
+    session.finish()
+    events = json.loads((tmp_path / "t.json").read_text()[:-2] + "]")
+    names, depth = [], 0
+    for event in events:
+        depth += {"B": 1, "E": -1}.get(event["ph"], 0)
+        assert depth >= 0
+        if event["ph"] == "B":
+            names.append((depth, event["name"]))
+    assert depth == 0
+    shards = [(2, "shard 0"), (3, "data"), (3, "forward")]
+    first = names.index((1, "step 1"))
+    assert names[0] == (1, "join")
+    assert names[first + 1 : first + 4] == shards
+    assert names[-1] == (1, "finish")
+    assert names.count((3, "left open")) == 6
 
 
 def trained_by_hand(model, optimizers, schedulers=(), epoch_schedulers=(), ema=None):
