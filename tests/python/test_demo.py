@@ -1,5 +1,5 @@
 """examples/demo.py, with few epochs: the three events, their sentences, equal weights and the
-picture."""
+picture. examples/demo_ps.py: an exact count."""
 
 import re
 import struct
@@ -32,3 +32,9 @@ def test_a_kill_a_join_and_a_leave_change_no_bit(run_python, tmp_path):
     width, height = size_of(data)
     assert width >= 800 and height >= 600
     assert len(data) > 20_000  # two curves and their captions; an empty figure has less
+
+
+def test_the_count_of_a_parameter_server_that_is_killed_is_exact(run_python):
+    output = run_python("examples/demo_ps.py", "--deadline", "800", timeout=900)
+    assert "3 servers killed; 720 pushes to the counter, counted [720, 720, 720]" in output, output
+    assert "The count of updates is exact." in output
