@@ -101,8 +101,8 @@ void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host);
     std::string_view text, std::string_view file, std::vector<std::string>* mentions = nullptr);
 
 // The hosts of `listed` (a host file) that `wanted` (-H) names, with the slots of `wanted` if these
-// are more than a mention. If one list is empty, returns the other. kInvalidArgument: a wanted host
-// is not listed.
+// are more than a mention; a host that is not listed as `wanted` has it. If one list is empty,
+// returns the other.
 [[nodiscard]] base::Result<std::vector<HostRequest>> filter_hosts(
     const std::vector<HostRequest>& listed, const std::vector<HostRequest>& wanted,
     const HostAliases& aliases = {});
