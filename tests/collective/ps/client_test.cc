@@ -132,8 +132,8 @@ TEST(PsClient, AStoreThatIsFullRefusesThePushAndGoesOn) {
 
 TEST(PsClient, AFullLaneWaitsForTheServer) {
   const Served served;
-  Child server = served.server();
   const auto client = served.client(1, 50ms);
+  Child server = served.server();
   const auto table = [&] {
     auto opened = client->open(counts());  // 50 ms may be too short for a server to start
     for (const base::TimePoint end = in(kLong); !opened.ok() && in(0ms) < end;)
