@@ -9,11 +9,14 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "launcher/job/start.h"
 #include "launcher/process/environment.h"
 #include "launcher/process/spawn.h"
+#include "launcher/spec/job_variables.h"
 #include "launcher/transport/unix_socket.h"
 
 namespace regroup::cli {
@@ -44,13 +47,14 @@ base::Result<base::Fd> connect_through(const std::vector<std::string>& command,
     return base::system_error("socketpair", command[0], errno);
   base::Fd ours(ends[0]);
   const base::Fd theirs(ends[1]);
-  process::SpawnSpec spec;
-  spec.path = std::move(path);
-  spec.argv = command;
-  spec.environment = process::to_strings(environment);
-  spec.in = spec.out = theirs.get();
-  spec.err = STDERR_FILENO;
-  const auto pid = process::spawn(spec);  // reaped with this process, which does nothing else
+  process::SpawnSpec relay;
+  relay.path = std::move(path);
+  relay.argv = command;
+  const std::string tool = std::filesystem::path(command[0]).filename();
+  relay.environment = process::to_strings(spec::environment_for(tool, environment));
+  relay.in = relay.out = theirs.get();
+  relay.err = STDERR_FILENO;
+  const auto pid = process::spawn(relay);  // reaped with this process, which does nothing else
   if (!pid.ok()) return pid.status();
   return ours;
 }

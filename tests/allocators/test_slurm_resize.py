@@ -115,12 +115,15 @@ def test_a_further_job_that_waits_and_is_not_wanted_any_more_is_cancelled(
 
 
 def join_through_a_step(slurm: Slurm, training: Training, first: int) -> int:
-    """A second job, on n2, that does not see the socket of the first."""
+    """A second job, on n2, that does not see the socket of the first. What it exports is not for
+    the step in the first."""
     elsewhere = training.folder / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     step = f"srun --jobid={first} --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=n1"
     relay = f"env XDG_RUNTIME_DIR={training.folder} {BIN}/regroup join --relay"
-    script = f"export XDG_RUNTIME_DIR={elsewhere}\nexec {BIN}/regroup join --through {step} {relay}"
+    bent = "SLURM_MEM_PER_CPU=999999999 SLURM_TRES_PER_TASK=gres/none:9 SLURM_DISTRIBUTION=none"
+    join = f"{BIN}/regroup join --through {step} {relay}"
+    script = f"export {bent} XDG_RUNTIME_DIR={elsewhere}\nexec {join}"
     second = slurm.submit("-N1", "-n2", "-w", "n2", script=script)
     slurm.until_said(first, ": 4 members")
     return second

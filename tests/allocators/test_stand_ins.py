@@ -391,11 +391,16 @@ def test_the_first_pod_of_a_job_that_joins_waits_for_the_others(tmp_path: Path):
 
 
 def test_a_job_that_joins_from_afar_starts_its_agents_itself(tmp_path: Path):
-    """Through a command, which also takes them what they need to know."""
+    """Through a command, which also takes them what they need to know. Where it is srun, the
+    options that the guest's job exports are not for its step in the other job."""
     job, guest, reached = two_jobs(tmp_path, "lsf")
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     guest.environment["XDG_RUNTIME_DIR"] = str(tmp_path / "elsewhere")
-    relay = ["env", f"XDG_RUNTIME_DIR={tmp_path}", f"{BIN}/regroup", "join", "--relay"]
+    seen = tmp_path / "seen"
+    (tmp_path / "srun").write_text(f'#!/bin/sh\nenv > {seen}\nexec "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    guest.environment["SLURM_CPU_BIND"] = "map_cpu:77"
+    relay = ["srun", "env", f"XDG_RUNTIME_DIR={tmp_path}", f"{BIN}/regroup", "join", "--relay"]
     with job.start("-np", "1:4", *TRAIN) as first:
         first(": 2 members")
         with guest.start("join", "--through", *relay) as second:
@@ -404,6 +409,8 @@ def test_a_job_that_joins_from_afar_starts_its_agents_itself(tmp_path: Path):
             assert reached in job.log.read_text().splitlines()
         assert guest.status == 0
         first("was returned")
+    assert "SLURM_CPU_BIND" not in seen.read_text()
+    assert "LSB_JOBID=8" in seen.read_text()
 
 
 def test_a_job_that_joined_ends_with_the_job(tmp_path: Path):
