@@ -163,8 +163,8 @@ std::vector<Spec> elastic_options() {
       {{"device-memory"},
        "N",
        "number of leaf buffers of each member in memory of its GPU that outlives the member, for "
-       "plane cuda; 0: gradients go through the host's memory (default: 0; with --plane cuda as "
-       "many as the shards need)",
+       "plane cuda; 0: gradients go through the host's memory (default: 0; with --plane cuda the "
+       "number that the shards need)",
        [](D& d, G& g) {
          const std::string value = g.value();
          REGROUP_RETURN_IF_ERROR(base::parse_count(g.name, value, 0, d.out.leaf_buffers.emplace()));
@@ -266,9 +266,8 @@ std::vector<Spec> role_options() {
        [](D& d, G& g) { return d.out.job_file = g.value(), Status(); }},
       {{"ps-memory"},
        "BYTES",
-       "make the role ps Regroup's parameter server, with so much memory for its tables, for "
-       "example "
-       "1G; N of --role ps=N is its number of threads",
+       "make the role ps Regroup's parameter server, with BYTES of memory for its tables, for "
+       "example 1G; N of --role ps=N is its number of threads",
        [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.ps_memory); }},
       {{"restart-policy"},
        "end|restart",
