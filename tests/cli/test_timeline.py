@@ -52,7 +52,7 @@ def test_it_has_the_spans_of_all_members_also_of_a_killed_one(regroup, member, t
     assert regroup.control("resize", "3").returncode == 0
     until(lambda: len(members(regroup)) == 3, "three members")
     os.kill(pid_of(job, 1), signal.SIGKILL)
-    job.wait_out("^step .* size 2$")
+    job.wait_err("member 1 was lost")
     assert_finished(job, 2)
     found = tracks(path)
     assert sorted(found) == [0, 1, 2]

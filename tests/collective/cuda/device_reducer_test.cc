@@ -45,9 +45,12 @@ struct Board {
 // A rank of a generation.
 class Member {
  public:
+  // `slot` has the words and the bell, which is that of one process only: a rank may be another's
+  // in the next generation. Empty: as the rank.
   Member(const Gpu& gpu, Board& board, std::vector<cuda::DeviceRank> ranks, int rank,
-         std::uint32_t generation = 1, std::optional<cuda::Driver> with = {})
-      : board_(board), rank_(rank), generation_(generation) {
+         std::uint32_t generation = 1, std::optional<cuda::Driver> with = {},
+         std::optional<int> slot = {})
+      : board_(board), generation_(generation) {
     const cuda::Driver driver = with.value_or(gpu.driver);
     EXPECT_EQ(driver.context_set(gpu.context), kSuccess);
     auto kernels = cuda::DeviceKernels::load(driver, kAnyImage);
@@ -61,7 +64,7 @@ class Member {
                                 .rank = rank,
                                 .generation = generation,
                                 .stream = gpu.new_stream(),
-                                .bell = &board.bells[rank],
+                                .bell = &board.bells[slot.value_or(rank)],
                                 .check = [this] { return check(); }});
   }
 
@@ -86,7 +89,6 @@ class Member {
   }
 
   Board& board_;
-  const int rank_;
   const std::uint32_t generation_;
   std::unique_ptr<cuda::Watcher> watcher_;
   std::unique_ptr<cuda::DeviceScratch> scratch_;
@@ -324,7 +326,7 @@ class DeviceReducerProcesses : public ::testing::Test {
       std::vector<const void*> pointers;
       for (const cuda::MappedLine& line : lines)
         pointers.push_back(reinterpret_cast<const void*>(line.at(0)));
-      Member member(gpu, board, std::move(ranks), rank, generation);
+      Member member(gpu, board, std::move(ranks), rank, generation, {}, own);
       const DevicePointer result = gpu.allocate(kGradient);
       const Status status = member.sum(single_leaves(kMostRanks), pointers, kMostRanks, result,
                                        kGradient, Dtype::kFloat32);
