@@ -173,9 +173,11 @@ void ElasticAgent::on_member_gone(proto::MemberId member) {
   auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
   timer.expires_after(kLinger);
   timer.async_wait([this, member, kill, &timer](const boost::system::error_code& error) {
+    if (error) return;
     const auto watched = watched_.find(member);
-    if (error || watched == watched_.end()) return;
+    if (watched == watched_.end()) return;
     const bool left = core_.arena().member_slot(watched->second).dead.load() != 0;
+    if (left && options_.finished_limit == base::Duration::zero()) return;  // --hang-timeout 0
     if (!left || options_.finished_limit <= kLinger) return kill({});
     timer.expires_after(options_.finished_limit - kLinger);
     timer.async_wait(kill);

@@ -4,8 +4,10 @@ cause."""
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
+import pytest
 from conftest import state, until
 from test_elastic import QUICK, STEPS, assert_finished, members, pid_of, status
 
@@ -126,14 +128,17 @@ def test_member_whose_copy_of_the_state_is_damaged_never_votes(regroup, member):
     assert_finished(job, 2)
 
 
-def test_nobody_waits_for_a_member_that_drops_its_session_and_lives_on(regroup, member):
-    options = ["--initial-size", "3", "--replace", "never", "--hang-timeout", "600"]
+@pytest.mark.parametrize("limit", ["600", "0"])  # 0: never
+def test_nobody_waits_for_a_member_that_drops_its_session_and_lives_on(regroup, member, limit):
+    options = ["--initial-size", "3", "--replace", "never", "--hang-timeout", limit]
     script = ["sh", "-c", ODD.format("sum 7 64 linger"), member, STEPS, "20"]
     job = regroup.start(*QUICK, *options, *script)
     job.wait_out("^step 5 ")
     lingering = pid_of(job, 1)
     job.wait_out("^step 20 size 2")
     assert "generation 2: 2 members (member 1 was lost: 3 -> 2 members)" in job.err
+    if limit == "0":
+        time.sleep(6)  # one that holds up others would be killed after 5 s
     os.kill(lingering, signal.SIGKILL)  # it lives
     assert_finished(job, 2)
 
