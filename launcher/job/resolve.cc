@@ -35,9 +35,12 @@ void lay_out(const spec::JobSpec& spec, const Inventory& inventory, ResolvedJob&
     const alloc::Host& host = inventory.allocation.hosts[i];
     const bool here = !spec.several_hosts() || spec.hosts.at(i).here;
     numbers.push_back(here ? 0 : static_cast<std::uint32_t>(job.hosts.size()));
-    if (here) job.hosts[0].slots = host.slots;
-    if (!here) job.hosts.push_back({host.name, host.slots});
-    cores.push_back(std::min(host.slots, inventory.cores.at(i)));
+    // The slots of hydra say how to map members, not what a host has.
+    const bool counted = spec.compat == spec::Compat::kMpich;
+    const std::uint32_t slots = counted ? inventory.cores.at(i) : host.slots;
+    if (here) job.hosts[0].slots = slots;
+    if (!here) job.hosts.push_back({host.name, slots});
+    cores.push_back(std::min(slots, inventory.cores.at(i)));
   }
   for (const std::uint32_t index : job.placed.placement.hosts)
     job.host_of.push_back(numbers[index]);

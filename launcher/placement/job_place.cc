@@ -46,6 +46,13 @@ std::uint32_t objects_in(const topology::Topology& topology, spec::Unit unit) {
              : static_cast<std::uint32_t>(topology::parts_of(topology, unit).size());
 }
 
+// Hydra maps to objects within hosts only.
+bool is_of_hydra(const spec::Mapping& mapping) {
+  const bool by_node = mapping.map.kind == Map::kUnit && mapping.map.unit == spec::Unit::kNode;
+  return !by_node && mapping.map.kind != Map::kPerUnit &&
+         mapping.rank.kind == spec::RankBy::Kind::kDefault;
+}
+
 HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                             const JobRequest& request, const Policy& policy,
                             Processors& processors) {
@@ -61,7 +68,9 @@ HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<Ho
   out.rank = mapping.rank;
   out.sequence = mapping.sequence;
   out.oversubscribe = request.ranks.oversubscribe;
-  out.cyclic = request.ranks.compat == spec::Compat::kMpich && out.oversubscribe;
+  out.cyclic = request.ranks.compat == spec::Compat::kMpich && out.oversubscribe &&
+               is_of_hydra(mapping) &&
+               std::ranges::all_of(hosts, [](const HostShare& h) { return h.max_slots == 0; });
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const std::uint32_t slots = hosts[i].slots != 0 ? hosts[i].slots : request.ranks.members();
     out.hosts.push_back({fabric.hosts[hosts[i].host].name, slots, hosts[i].max_slots});

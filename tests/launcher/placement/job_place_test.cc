@@ -283,5 +283,21 @@ TEST(JobPlace, PlacesEachRoleByItsOwnNeeds) {
                          out.devices[2].gpus[0]) != out.devices[3].gpus.end());
 }
 
+// Hydra goes over the hosts again and again, unless it is told what hydra does not know.
+TEST(PlaceJob, GoesOnAsHydraDoesWhereHydraKnowsTheOptions) {
+  const auto hosts_of = [](std::uint32_t members, const std::string& map, std::uint32_t most) {
+    Cluster cluster = of_processors(2);
+    for (HostShare& host : cluster.hosts) host.max_slots = most;
+    JobRequest asked = request({members}, map);
+    asked.ranks.compat = spec::Compat::kMpich;
+    asked.ranks.oversubscribe = true;
+    return placed(cluster, asked).hosts;
+  };
+  EXPECT_THAT(hosts_of(10, "", 0), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 0, 0));
+  EXPECT_THAT(hosts_of(4, "node", 0), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(hosts_of(3, "ppr:2:node", 0), ElementsAre(0, 0, 1));
+  EXPECT_THAT(hosts_of(10, "", 5), ElementsAre(0, 0, 0, 0, 0, 1, 1, 1, 1, 1));
+}
+
 }  // namespace
 }  // namespace regroup::placement
