@@ -101,6 +101,7 @@ struct OptionsBuilder {
   std::string run_id = "none";            // --rdzv-id
   std::string log_role;                   // --role NAME, where it is torchrun's
   bool fast_reduce = false;               // --reduce fast
+  bool name_stream = false;               // --output timestamp: lines without a tag name the stream
   bool torchrun = false;                  // its name or --nproc-per-node: a .py is always Python's
   bool mpich() const { return out.compat == spec::Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.

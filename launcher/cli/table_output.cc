@@ -42,10 +42,9 @@ Status set_folder(OptionsBuilder& builder, const ParsedArgument& argument) {
 }
 
 // Of Open MPI 5, which names the job and the rank in this order of precedence, and the stream
-// always.
+// always (finish()).
 constexpr const char* kJobRankPrefix = "[${job},${number}]<${stream}>: ";
 constexpr const char* kRankPrefix = "[${number}]<${stream}>: ";
-constexpr const char* kStreamPrefix = "<${stream}>: ";
 
 Status set_tag(spec::OutputRequest& out, const char* prefix) {
   out.tag = Tag::kJobRank;
@@ -114,7 +113,7 @@ Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument,
     if (is("rank", 2)) return set_tag(out, kRankPrefix);
     if (is("tag", 2)) return set_tag(out, kJobRankPrefix);
     if (is("timestamp", 2)) {
-      if (out.log.prefix.empty()) out.log.prefix = kStreamPrefix;
+      builder.name_stream = true;
       return out.timestamp = true, Status();
     }
     if (is("merge-stderr-to-stdout", 1)) return out.merge_stderr = true, Status();

@@ -92,6 +92,8 @@ void add_role(const Cluster& cluster, const std::vector<Task>& tasks, std::uint3
   out["REGROUP_ROLE_RANK"] = std::to_string(own.index);
   out["REGROUP_ROLE_SIZE"] = std::to_string(cluster.roles[own.role].count);
   out["REGROUP_ROLE_LOCAL_SIZE"] = std::to_string(here);
+  out["ROLE_RANK"] = std::to_string(own.index);  // as torchrun sets them
+  out["ROLE_WORLD_SIZE"] = std::to_string(cluster.roles[own.role].count);
 }
 
 }  // namespace

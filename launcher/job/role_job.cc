@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "base/status.h"
+#include "launcher/pmi/init_watch.h"
 #include "launcher/process/due.h"
 
 namespace regroup::job {
@@ -156,6 +157,11 @@ MemberEnd RoleJob::end_of(const process::MemberExit& exit) const {
   MemberEnd end{exit.rank, exit.status(), fmt::format("{} {}", exit.process(), exit.what()),
                 world_.standing(exit.rank)};
   if (const auto& abort = world_.abort_of(exit.rank)) {
+    if (abort->status == pmi::kInitCannotComplete) {
+      end.status = 1;
+      end.what = abort->message;
+      return end;
+    }
     end.status = std::max(1, abort->status & 0xff);
     end.what = fmt::format("{} called MPI_Abort with status {}{}{}", exit.process(), abort->status,
                            abort->message.empty() ? "" : ": ", abort->message);

@@ -32,7 +32,9 @@ constexpr std::string_view kNames[] = {
     "REGROUP_MEMBER",
     "REGROUP_WORLD",
     "REGROUP_RANK_EXITS",
-    "REGROUP_LEDGER"};
+    "REGROUP_LEDGER",
+    "REGROUP_TIMELINE",
+    "REGROUP_PS"};
 
 bool tells_place(std::string_view name) {
   if (name.starts_with("PMIX_MCA_")) return false;

@@ -293,12 +293,14 @@ OUTER = {
     "REGROUP_AGENT": "outer",
     "GROUP_RANK": "7",
     "TORCHELASTIC_USE_AGENT_STORE": "True",
+    "REGROUP_TIMELINE": "outer",
+    "REGROUP_PS": "outer",
 }
 SHOW_OUTER = [
     "sh",
     "-c",
     'echo "$MASTER_ADDR $RANK ${PMI_PORT-none} ${PMIX_RANK-none} ${REGROUP_AGENT-none} $GROUP_RANK '
-    '${TORCHELASTIC_USE_AGENT_STORE-none}"',
+    '${TORCHELASTIC_USE_AGENT_STORE-none}${REGROUP_TIMELINE-}${REGROUP_PS-}"',
 ]
 
 
@@ -323,6 +325,14 @@ def test_what_the_command_line_says_of_a_place_is_kept(regroup, launcher):
 
 
 CORES = len(os.sched_getaffinity(0))
+
+
+def test_hosts_of_hydra_do_not_limit_threads(regroup, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text(os.uname().nodename + "\n")  # one member a turn
+    show = ["sh", "-c", 'echo "$OMP_NUM_THREADS"']
+    job = regroup.run("--compat=mpich", "-f", hosts, "-n", "1", *show)
+    assert job.out == f"{CORES}\n"
 
 
 @pytest.mark.parametrize(

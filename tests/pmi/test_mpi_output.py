@@ -38,6 +38,8 @@ def test_tags_of_open_mpi_4_stay(runner):
     for words, first in (
         (["--tag-output"], "[1,0]<stdout>:A"),
         (["--timestamp-output"], "DATE<stdout>:A"),
+        (["--tag-output", "--output", "timestamp"], "DATE[1,0]<stdout>:A"),
+        (["--output", "timestamp", "--tag-output"], "DATE[1,0]<stdout>:A"),
     ):
         assert plain(runner.regroup("--oversubscribe", *words, *PROGRAM).out)[0] == first
 
