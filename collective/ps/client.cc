@@ -247,7 +247,8 @@ Status Client::Impl::wait_until(Lock& lock, std::size_t shard, Ready ready, base
       continue;
     }
     link.sleeping = true;
-    const std::uint64_t seen = lane.read.load(std::memory_order_acquire);
+    // Not a new look at lane.read: an answer that came after take_answers() would be slept over.
+    const std::uint64_t seen = link.taken;
     lock.unlock();
     static_cast<void>(shmem::wait_until(
         lane.bell,
