@@ -399,7 +399,8 @@ Status Client::Impl::flush() {
   const base::TimePoint until = deadline();
   std::vector<std::uint64_t> tickets;
   for (const auto& [ticket, push] : pushes_) {
-    if (!push.sending) tickets.push_back(ticket);  // another thread's has not begun before this
+    // Another thread's push that is not all written begins after this; open() returns its own error.
+    if (!push.sending && !push.opening) tickets.push_back(ticket);
   }
   for (const std::uint64_t ticket : tickets)
     REGROUP_RETURN_IF_ERROR(wait_locked(lock, ticket, until));
@@ -419,7 +420,10 @@ Status Client::Impl::flush() {
 Status Client::Impl::send_open(Lock& lock, std::size_t shard, const TableSpec& spec) {
   const std::uint64_t ticket = next_ticket_++;
   const std::string what = fmt::format("open table {}", spec.name);
-  pushes_[ticket] = {spec.name, std::vector<std::uint32_t>(shards_.size()), {}};
+  pushes_[ticket] = {.table = spec.name,
+                     .messages = std::vector<std::uint32_t>(shards_.size()),
+                     .status = {},
+                     .opening = true};
   constexpr std::uint64_t kBytes =
       (kContentAt + sizeof(OpenContent) + kMessageUnit - 1) / kMessageUnit * kMessageUnit;
   const auto place = reserve(lock, shard, kBytes, what);
@@ -446,6 +450,8 @@ base::Result<Client::Impl::OpenedTable> Client::Impl::find_ranges(const TableSpe
     REGROUP_ASSIGN_OR_RETURN(const auto headers, ranges_in(shards_[shard].store));
     for (const RangeHeader* const header : headers) {
       if (spec.name != header->name.data()) continue;
+      REGROUP_ASSIGN_OR_RETURN(const TableSpec there, ps::spec_of(*header));
+      REGROUP_RETURN_IF_ERROR(check_same(spec, there, "the server"));
       REGROUP_ASSIGN_OR_RETURN(RangeReader reader,
                                RangeReader::open(shards_[shard].store, *header));
       table.ranges.push_back({static_cast<std::uint32_t>(shard), header->id, std::move(reader)});

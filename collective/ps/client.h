@@ -96,12 +96,13 @@ class Client::Impl {
     std::deque<Unanswered> unanswered;
     bool sleeping = false;  // a thread waits on the lane's bell
   };
-  // A push that is not applied yet, or whose error nobody has been told.
+  // A push, or an open(), that is not applied yet, or whose error nobody has been told.
   struct Pushed {
     std::string table;
     std::vector<std::uint32_t> messages;  // without an answer, by shard
     base::Status status;                  // the first error
     bool sending = true;                  // not all of its messages are written
+    bool opening = false;                 // of open(), which alone waits for it
     [[nodiscard]] bool done() const;
   };
   using Lock = std::unique_lock<std::mutex>;

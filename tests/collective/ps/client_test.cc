@@ -2,6 +2,7 @@
 // other one is wrong, slow or gone.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -78,6 +79,24 @@ TEST(PsClient, AnotherClientFindsTheTable) {
   const auto refused = second->open(other);
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_EQ(refused.status().message(), "table counts: expected dim 4 as the server has it, got 8");
+}
+
+// flush() of one thread leaves the refusal to the thread that opens.
+TEST(PsClient, AFlushDoesNotTakeTheErrorOfAnOpen) {
+  const Served served;
+  const Child server = served.server();
+  const auto first = served.client(1), second = served.client(2);
+  static_cast<void>(open(*first, counts()));
+  TableSpec other = counts();
+  other.dim = 8;
+  std::atomic<bool> ending = false;
+  std::thread flushing([&] {
+    for (; !ending; std::this_thread::yield()) EXPECT_TRUE(second->flush().ok());
+  });
+  for (int i = 0; i < 50; ++i)
+    EXPECT_EQ(second->open(other).code(), Code::kInvalidArgument) << i;
+  ending = true;
+  flushing.join();
 }
 
 TEST(PsClient, WrongPushesAreRefusedAndChangeNothing) {
