@@ -33,7 +33,6 @@ base::Result<std::unique_ptr<LaneHolder>> LaneHolder::take(const std::vector<Map
                                                            std::uint64_t client,
                                                            base::TimePoint deadline) {
   std::unique_ptr<LaneHolder> holder(new LaneHolder(shards, client));
-  holder->process_ = ::getpid();
   // Signals are for the program's own threads.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -49,10 +48,6 @@ base::Result<std::unique_ptr<LaneHolder>> LaneHolder::take(const std::vector<Map
 }
 
 LaneHolder::~LaneHolder() {
-  if (process_ != ::getpid()) {  // a child after fork(): it has no such thread
-    thread_.detach();
-    return;
-  }
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -196,6 +191,14 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
     }
   }
   return impl;
+}
+
+Status Client::Impl::check_process() const {
+  if (!in_child()) return {};
+  return invalid_argument(
+      fmt::format("client {}: it belongs to process {}, and this is a child of it after fork(); "
+                  "attach a client of its own here",
+                  options_.client, process_));
 }
 
 base::TimePoint Client::Impl::deadline() const { return RealPolicy::now() + options_.deadline; }
@@ -399,7 +402,7 @@ Status Client::Impl::flush() {
   const base::TimePoint until = deadline();
   std::vector<std::uint64_t> tickets;
   for (const auto& [ticket, push] : pushes_) {
-    // Another thread's push that is not all written begins after this; open() returns its own error.
+    // A push that is not all written begins after this; open() returns its own error.
     if (!push.sending && !push.opening) tickets.push_back(ticket);
   }
   for (const std::uint64_t ticket : tickets)
@@ -715,25 +718,38 @@ Status Client::Impl::pull_dense(Table table, Output values) const {
 // ---- Client
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Client::~Client() = default;
+Client::~Client() {
+  // A child after fork() has no thread of the LaneHolder to join, and its copies of mutexes and
+  // condition variables have waiters, so that destroying them would wait for ever.
+  if (impl_->in_child()) static_cast<void>(impl_.release());
+}
 
 base::Result<std::unique_ptr<Client>> Client::attach(const ClientOptions& options) {
   REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::attach(options));
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
-base::Result<Table> Client::open(const TableSpec& spec) { return impl_->open(spec); }
+base::Result<Table> Client::open(const TableSpec& spec) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_process());
+  return impl_->open(spec);
+}
 const TableSpec& Client::spec_of(Table table) const { return impl_->spec_of(table); }
 base::Result<Ticket> Client::push(Table table, std::span<const std::int64_t> ids, Input gradients,
                                   const Scalars& scalars) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_process());
   return impl_->push(table, ids, gradients, scalars);
 }
 base::Result<Ticket> Client::push(Table table, Input gradients, const Scalars& scalars) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_process());
   return impl_->push_dense(table, gradients, scalars);
 }
 Status Client::wait(Ticket ticket, std::chrono::nanoseconds at_most) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_process());
   return impl_->wait(ticket, RealPolicy::now() + at_most);
 }
-Status Client::flush() { return impl_->flush(); }
+Status Client::flush() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_process());
+  return impl_->flush();
+}
 Status Client::pull(Table table, std::span<const std::int64_t> ids, Output rows) const {
   return impl_->pull(table, ids, rows);
 }

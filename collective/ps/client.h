@@ -2,6 +2,8 @@
 // its host. include/regroup/ps.h has the contract; this is Client's implementation.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -46,7 +48,6 @@ class LaneHolder {
 
   const std::vector<MappedShard>* shards_;
   std::uint64_t client_;
-  pid_t process_ = 0;
   std::vector<std::uint32_t> lanes_;  // taken, by shard
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -59,6 +60,10 @@ class Client::Impl {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Impl>> attach(const ClientOptions& options);
 
+  // True in a child after fork(), which may call this and check_process() only.
+  [[nodiscard]] bool in_child() const { return process_ != ::getpid(); }
+  // kInvalidArgument: in_child().
+  [[nodiscard]] base::Status check_process() const;
   [[nodiscard]] base::Result<Table> open(const TableSpec& spec);
   [[nodiscard]] const TableSpec& spec_of(Table table) const;
   [[nodiscard]] base::Result<Ticket> push(Table table, std::span<const std::int64_t> ids,
@@ -154,6 +159,7 @@ class Client::Impl {
   [[nodiscard]] base::Status wait_locked(Lock& lock, std::uint64_t ticket, base::TimePoint until);
 
   const ClientOptions options_;
+  const pid_t process_ = ::getpid();
   const std::vector<MappedShard> shards_;
   std::unique_ptr<LaneHolder> holder_;
   mutable std::mutex mutex_;  // of all below

@@ -105,7 +105,7 @@ struct Ticket {
 };
 
 // A process's access to the parameter server of its host. All functions may be called by any
-// thread. After fork() the child must not use it.
+// thread. After fork() the child may destroy it, and must not use it otherwise: it has no lane.
 //
 // Consistency (mode async): a pull has all pushes of this client that are acknowledged, that is
 // whose wait() or flush() has succeeded, perhaps more, and never older rows than an earlier pull.

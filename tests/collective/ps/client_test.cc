@@ -93,10 +93,34 @@ TEST(PsClient, AFlushDoesNotTakeTheErrorOfAnOpen) {
   std::thread flushing([&] {
     for (; !ending; std::this_thread::yield()) EXPECT_TRUE(second->flush().ok());
   });
-  for (int i = 0; i < 50; ++i)
-    EXPECT_EQ(second->open(other).code(), Code::kInvalidArgument) << i;
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(second->open(other).code(), Code::kInvalidArgument) << i;
   ending = true;
   flushing.join();
+}
+
+TEST(PsClient, AChildAfterForkIsRefusedAndEnds) {
+  const Served served;
+  const Child server = served.server();
+  auto client = served.client(1);
+  const Table table = open(*client, counts());
+  Child child([&] {
+    const std::vector<std::int64_t> id{1};
+    const auto pushed = client->push(table, id, bytes_of(ones(4)));
+    if (pushed.code() != Code::kInvalidArgument || client->open(counts()).ok()) return 1;
+    if (pushed.status().message().find("child of it after fork()") == std::string::npos) return 2;
+    if (client->flush().ok() || client->wait(Ticket{1}, kLong).ok()) return 3;
+    client.reset();
+    return 0;
+  });
+  int status = -1;
+  for (const base::TimePoint end = in(kLong); !child.has_ended(status);) {
+    ASSERT_LT(in(0ms), end) << "the child waits for ever";
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(status, 0);
+  push_ones(*client, table, {1});  // the parent's is as before
+  ASSERT_TRUE(client->flush().ok());
+  EXPECT_EQ(pull<std::int64_t>(*client, table, {1}, 4), ones(4));
 }
 
 TEST(PsClient, WrongPushesAreRefusedAndChangeNothing) {
@@ -160,7 +184,7 @@ TEST(PsClient, AFullLaneWaitsForTheServer) {
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     return opened.ok() ? *opened : Table{};
   }();
-  server.signal(SIGSTOP);
+  server.stop();
   std::vector<std::int64_t> ids(100);
   std::iota(ids.begin(), ids.end(), 0);
   base::Status full;

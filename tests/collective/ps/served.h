@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <ctime>
 #include <functional>
@@ -41,6 +42,14 @@ class Child {
   }
   [[nodiscard]] pid_t pid() const { return pid_; }
   void signal(int signal) const { ::kill(pid_, signal); }
+  // Sends SIGSTOP; returns once the process stands.
+  void stop() const {
+    signal(SIGSTOP);
+    int status = 0;
+    while (::waitpid(pid_, &status, WUNTRACED) < 0 && errno == EINTR) {
+    }
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
   // Sends a signal, if it is not 0; returns the status once the process has ended.
   int end(int signal = 0) {
     if (signal != 0) ::kill(pid_, signal);
