@@ -14,8 +14,6 @@
 namespace regroup::collective::ps {
 namespace {
 
-constexpr std::uint32_t kMaxShards = 64;
-
 // Takes a descriptor's number from the front of `text`.
 bool take_number(std::string_view& text, int& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);

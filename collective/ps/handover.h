@@ -31,13 +31,15 @@ struct ServerMemory {
 // The inverse of to_text(). kInvalidArgument: `text` is none.
 [[nodiscard]] base::Result<ServerMemory> parse_server_memory(std::string_view text);
 
+inline constexpr std::uint32_t kMaxShards = 64;  // threads of a server
+
 struct ServerMemorySpec {
   std::uint64_t job_seed = 0;
-  std::uint32_t shards = 1;    // threads of a server; 1 to 64
+  std::uint32_t shards = 1;    // threads of a server; 1 to kMaxShards
   std::uint32_t segments = 4;  // of each shard
   std::uint64_t segment_bytes = kSegmentBytes;
   std::uint64_t ring_bytes = 32 << 20;  // of each shard's log
-  std::uint32_t lanes = 64;             // of each shard: processes that may be attached at a time
+  std::uint32_t lanes = 64;             // of each shard: clients that may be attached at a time
   std::uint64_t lane_bytes = 16 << 20;  // for pushes of one client to one shard
 };
 // The memory and its owner.

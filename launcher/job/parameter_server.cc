@@ -75,15 +75,22 @@ ServerVerdict ServerRestarts::on_end(const ServerEnd& end) {
 }
 
 base::Result<collective::ps::ServerMemorySpec> memory_spec(const ParameterServerOptions& options) {
+  using collective::ps::kMaxShards;
   using collective::ps::kSegmentBytes;
+  if (options.shards < 1 || options.shards > kMaxShards) {
+    return base::invalid_argument(
+        fmt::format("--role ps={}: expected 1 to {} threads of the parameter server",
+                    options.shards, kMaxShards));
+  }
   collective::ps::ServerMemorySpec out;
   out.job_seed = options.seed;
   out.shards = options.shards;
-  const std::uint64_t bytes = options.bytes / std::max(options.shards, 1U);
+  const std::uint64_t bytes = options.bytes / options.shards;
   if (bytes < kSegmentBytes || bytes > collective::ps::kMaxStoreBytes) {
-    return base::invalid_argument(fmt::format(
-        "--ps-memory {}: expected {} to {} bytes for each of {}", options.bytes, kSegmentBytes,
-        collective::ps::kMaxStoreBytes, base::counted(options.shards, "server")));
+    return base::invalid_argument(
+        fmt::format("--ps-memory {}: expected {} to {} bytes for each of {} (--role ps={}), got {}",
+                    options.bytes, kSegmentBytes, collective::ps::kMaxStoreBytes,
+                    base::counted(options.shards, "thread"), options.shards, bytes));
   }
   const std::uint64_t most = std::min(kMostSegments, base::kMostDescriptors / options.shards - 1);
   std::uint64_t segments = bytes / kSegmentBytes;

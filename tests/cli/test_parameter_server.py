@@ -19,8 +19,10 @@ def server_of(regroup) -> dict:
     )
 
 
-def is_successor(server: dict, killed: dict) -> dict | None:
-    return server if server["pid"] not in (0, killed["pid"]) else None
+def is_served(regroup, *killed: int) -> dict | None:
+    """The server that runs now, unless it is the one `killed`."""
+    server = server_of(regroup)
+    return server if server.get("pid", 0) > 0 and server["pid"] not in killed else None
 
 
 def test_no_push_is_lost_or_counted_twice_however_often_the_server_is_killed(regroup, tmp_path):
@@ -29,20 +31,20 @@ def test_no_push_is_lost_or_counted_twice_however_often_the_server_is_killed(reg
     until(lambda: server_of(regroup).get("clients") == 3, "all workers")
     pids = []
     for _ in range(4):
-        killed = server_of(regroup)
-        pids.append(killed["pid"])
-        os.kill(killed["pid"], signal.SIGKILL)
-        successor = until(lambda: is_successor(server_of(regroup), killed), "a successor")  # noqa: B023
+        killed = until(lambda: is_served(regroup), "a server")["pid"]
+        pids.append(killed)
+        os.kill(killed, signal.SIGKILL)
+        before = until(lambda: is_served(regroup, killed), "a successor")["updates"]  # noqa: B023
         until(
-            lambda: server_of(regroup)["updates"] > successor["updates"],  # noqa: B023
+            lambda: server_of(regroup).get("updates", 0) > before,  # noqa: B023
             "pushes that the successor applies",
         )
-    told = server_of(regroup)
+    told = until(lambda: is_served(regroup), "a server")
     assert told["restarts"] >= 4 and told["shards"] == 2 and told["clients"] == 3
-    table = regroup.control("status").stdout
-    assert re.search(r"parameter server: pid \d+, 2 shards in 0.1 GiB, .* 3 clients so far", table)
-    metrics = regroup.control("status", "--prometheus").stdout
-    assert re.search(r"^regroup_ps_updates_total\{job=\"[^\"]+\"\} \d+$", metrics, re.MULTILINE)
+    shown = re.compile(r"parameter server: pid \d+, 2 shards in 0.1 GiB, .* 3 clients so far")
+    until(lambda: shown.search(regroup.control("status").stdout), "the line of regroup status")
+    metric = re.compile(r"^regroup_ps_updates_total\{job=\"[^\"]+\"\} \d+$", re.MULTILINE)
+    until(lambda: metric.search(regroup.control("status", "--prometheus").stdout), "the metric")
     end.touch()
     assert job.wait() == 0, job.out + job.err
     lines = [line for line in job.out.splitlines() if line.startswith("pushed")]
@@ -69,8 +71,12 @@ def test_what_is_wrong_is_refused(regroup):
     )
     assert "expected a role besides ps" in refused("--role", "ps=1", "--ps-memory", "1G")
     assert (
-        "--ps-memory 67108864: expected 67108864 to 137438953472 bytes for each of 2 servers"
+        "--ps-memory 67108864: expected 67108864 to 137438953472 bytes for each of 2 threads "
+        "(--role ps=2), got 33554432"
         in refused("--role", "ps=2", "--role", "worker=1", "--ps-memory", "64M")
+    )
+    assert "--role ps=126: expected 1 to 64 threads of the parameter server" in refused(
+        "--role", "ps=126", "--role", "worker=1", "--ps-memory", "16G"
     )
 
 

@@ -1,6 +1,7 @@
 // How often and when a parameter server is started again, and how its memory is cut.
 #include "launcher/job/parameter_server.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace regroup::job {
@@ -51,7 +52,19 @@ TEST(ServerMemory, IsCutIntoFewSegments) {
   const auto wide = cut(64ULL << 30, 64);
   EXPECT_LE(wide->shards * (wide->segments + 1), 250U);
   EXPECT_EQ(cut(1 << 20, 1).status().message(),
-            "--ps-memory 1048576: expected 67108864 to 137438953472 bytes for each of 1 server");
+            "--ps-memory 1048576: expected 67108864 to 137438953472 bytes for each of 1 thread "
+            "(--role ps=1), got 1048576");
+  EXPECT_EQ(cut(64 << 20, 2).status().message(),
+            "--ps-memory 67108864: expected 67108864 to 137438953472 bytes for each of 2 threads "
+            "(--role ps=2), got 33554432");
+}
+
+TEST(ServerMemory, IsRefusedForMoreThreadsThanAServerHas) {
+  for (const std::uint32_t threads : {0U, 65U, 126U, 250U, 251U, 100'000U}) {
+    EXPECT_EQ(
+        memory_spec({.bytes = 1ULL << 40, .shards = threads}).status().message(),
+        fmt::format("--role ps={}: expected 1 to 64 threads of the parameter server", threads));
+  }
 }
 
 }  // namespace
