@@ -1,15 +1,20 @@
 // regroup-ps: a server of the parameter server. An agent starts it with descriptors of memory that
 // outlives it, and starts the next one when it ends: docs/design/ps_store.md.
 #include <fmt/format.h>
+#include <poll.h>
 #include <pthread.h>
-#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <span>
 #include <string_view>
 #include <thread>
+#include <utility>
 
+#include "base/fd.h"
 #include "base/printable.h"
 #include "collective/ps/server.h"
 
@@ -19,11 +24,12 @@ using namespace regroup;
 using collective::ps::Server;
 
 constexpr std::string_view kHelp =
-    "usage: regroup-ps --memory LANES:SEGMENT,SEGMENT...[;...]\n"
+    "usage: regroup-ps --memory LANES:SEGMENT,SEGMENT...[;...] [--with-parent PID]\n"
     "Serve the parameter server of this host, in memory behind the inherited descriptors of\n"
     "these numbers: for each shard its lanes and the segments of its store. Waits until the\n"
     "server before it has ended, and goes on where that one stopped. It is started by\n"
-    "regroup. SIGTERM ends it with exit status 0.\n";
+    "regroup. SIGTERM ends it with exit status 0. --with-parent: it ends when its parent, process\n"
+    "PID, has ended.\n";
 // How long it waits for the server before it. The kernel frees its locks as it ends.
 constexpr std::chrono::seconds kTakeover{60};
 
@@ -32,11 +38,39 @@ int fail(const base::Status& status, int exit) {
   return exit;
 }
 
+// A pidfd of the parent; none if it is not `process`, which has ended.
+base::Result<base::Fd> open_parent(std::string_view process) {
+  pid_t pid = 0;
+  const char* const last = process.data() + process.size();
+  if (const auto [end, error] = std::from_chars(process.data(), last, pid);
+      error != std::errc() || end != last || pid < 1) {
+    return base::invalid_argument(
+        fmt::format("--with-parent {}: expected a process number", process));
+  }
+  base::Fd out(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!out.valid() && errno != ESRCH)
+    return base::system_error("pidfd_open", fmt::format("process {}", pid), errno);
+  if (::getppid() != pid) out.reset();  // after the open: its number may have been given again
+  return out;
+}
+
+// Ends this process once the parent has ended. Not PR_SET_PDEATHSIG, which is sent when the thread
+// of the parent ends that started this process.
+void end_with(base::Fd parent) {
+  std::thread([parent = std::move(parent)] {
+    pollfd ended{.fd = parent.get(), .events = POLLIN, .revents = 0};
+    while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
+    }
+    _exit(0);  // any moment is as good as another one: docs/design/ps_store.md
+  }).detach();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
-  if (words.size() != 3 || std::string_view(words[1]) != "--memory") {
+  const bool with_parent = words.size() == 5 && std::string_view(words[3]) == "--with-parent";
+  if ((words.size() != 3 && !with_parent) || std::string_view(words[1]) != "--memory") {
     const bool help = words.size() == 2 && std::string_view(words[1]) == "--help";
     fmt::print(help ? stdout : stderr, "{}", kHelp);
     return help ? 0 : 2;
@@ -48,6 +82,12 @@ int main(int argc, char** argv) {
   ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);  // before any thread, which inherits it
   const auto memory = collective::ps::parse_server_memory(words[2]);
   if (!memory.ok()) return fail(memory.status(), 2);
+  if (with_parent) {
+    auto parent = open_parent(words[4]);
+    if (!parent.ok()) return fail(parent.status(), 2);
+    if (!parent->valid()) return 0;
+    end_with(std::move(*parent));
+  }
   auto server = Server::start(*memory, kTakeover);
   if (!server.ok()) return fail(server.status(), 1);
   std::thread([&ending, &running = **server] {

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import subprocess
 import weakref
 from collections.abc import Mapping, Sequence
@@ -228,8 +229,10 @@ class Server:
     """A parameter server that this process starts: for programs without a launcher, and for tests.
 
     Its memory belongs to this process, not to the server process: after the server has died,
-    `start()` starts another one, which goes on with the same tables. `memory`: bytes for tables,
-    all reserved at once. `threads`: of the server; each has its own part of every table."""
+    `start()` starts another one, which goes on with the same tables. It ends with stop(), with this
+    process, or once neither the Server nor a client of it is used any more. `memory`: bytes for
+    tables, all reserved at once. `threads`: of the server; each has its own part of every table.
+    """
 
     def __init__(self, memory: int | str = "256M", *, threads: int = 1, seed: int = 0) -> None:
         self._memory = _native.PsMemory(_bytes(memory), threads, seed)
@@ -244,17 +247,20 @@ class Server:
 
     def start(self) -> None:
         """Starts a server, which waits until the one before it has ended."""
-        descriptors = self._memory.descriptors
+        own = os.getpid()
         self._process = subprocess.Popen(
-            [_program("regroup-ps"), "--memory", self._memory.text],
-            pass_fds=descriptors,
+            [_program("regroup-ps"), "--memory", self._memory.text, "--with-parent", str(own)],
+            pass_fds=self._memory.descriptors,
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process, which may still push
         )
+        weakref.finalize(self, _end, self._process, own)
 
     def attach(self, client: int, *, deadline: float = 600.0) -> Client:
         """Attaches this process as client number `client`; no two living clients may have the same.
         `deadline`: seconds of a single wait for the server."""
-        return Client(_native.PsClient(self._memory.text, client, deadline), deadline)
+        native = _native.PsClient(self._memory.text, client, deadline)
+        return Client(native, deadline, server=self)
 
     def stop(self) -> None:
         """Ends the server. What clients push afterwards waits for the next one."""
@@ -275,12 +281,19 @@ class Server:
         self.stop()
 
 
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() == owner and process.poll() is None:  # not in a child after fork()
+        process.kill()
+        process.wait()
+
+
 @dataclass(frozen=True)
 class Ticket:
     """A push that has begun."""
 
     _native: Any
     _number: int
+    _server: Server | None = None  # which must run until the push is applied
 
     def wait(self, seconds: float = 600.0) -> None:
         """Waits until the push is applied, and raises its error."""
@@ -296,8 +309,9 @@ class Layer(Protocol):
 class Client:
     """This process's access to the parameter server of its host."""
 
-    def __init__(self, native: Any, deadline: float) -> None:
+    def __init__(self, native: Any, deadline: float, *, server: Server | None = None) -> None:
         self._native: Any = native
+        self._server = server
         self._deadline = deadline
         self._pushed: list[Ticket] = []  # by the last push()
         self._layers: list[weakref.ref[Any]] = []
@@ -357,13 +371,18 @@ class Client:
 
     def close(self) -> None:
         """Gives the client's lane back; pushes that have begun are still applied."""
+        self._pushed = []  # tickets hold the lane, too
         self._native = _Closed()
+        self._server = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ticket(self, number: int) -> Ticket:
+        return Ticket(self._native, number, self._server)
 
     def _register(self, layer: Layer) -> None:
         self._layers.append(weakref.ref(layer))
@@ -465,14 +484,21 @@ class Table(_Tensor):
                 "invalid argument",
             )
         gradients = gradients.reshape(-1, self.dim)
-        unique, inverse = np.unique(ids, return_inverse=True)
+        unique, inverse, counts = np.unique(ids, return_inverse=True, return_counts=True)
         if unique.size != ids.size:
+            if isinstance(self.optimizer, Assign):
+                twice = int(unique[counts > 1][0])
+                raise Refused(
+                    f"push to table {self.name}: id {twice} occurs twice, and Assign stores one "
+                    "row; expected each id once",
+                    "invalid argument",
+                )
             folded = np.zeros((unique.size, self.dim), gradients.dtype)
             np.add.at(folded, inverse.reshape(-1), gradients)
             ids, gradients = unique, folded
         gradients = np.ascontiguousarray(gradients)
         number = self._native.push(self._number, ids, gradients, self._lr(lr))
-        return Ticket(self._native, number)
+        return self._client._ticket(number)
 
     def _ids(self, ids: Any) -> np.ndarray[Any, Any]:
         import numpy as np
@@ -484,7 +510,7 @@ class Table(_Tensor):
             raise Refused(
                 f"table {self.name}: expected ids of int64, got {ids.dtype}", "invalid argument"
             )
-        return np.ascontiguousarray(ids, np.int64)
+        return np.asarray(ids, np.int64, order="C")  # ascontiguousarray makes 0-d arrays 1-d
 
 
 class Dense(_Tensor):
@@ -502,7 +528,7 @@ class Dense(_Tensor):
         """Pushes gradients of the whole tensor; as Table.push()."""
         import numpy as np
 
-        gradients = np.ascontiguousarray(gradients)
+        gradients = np.asarray(gradients, order="C")
         if gradients.shape != self.shape:
             raise Refused(
                 f"push to table {self.name}: expected an array of shape {self.shape}, got "
@@ -510,7 +536,7 @@ class Dense(_Tensor):
                 "invalid argument",
             )
         number = self._native.push_dense(self._number, gradients, self._lr(lr))
-        return Ticket(self._native, number)
+        return self._client._ticket(number)
 
 
 _MODULES = ("torch",)
