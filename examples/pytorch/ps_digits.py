@@ -8,7 +8,10 @@ waiting for each other. Kill the process regroup-ps while it runs: nothing is lo
 """
 
 import argparse
+import os
+import time
 
+import numpy as np
 import regroup.ps as ps
 import torch
 from sklearn.datasets import load_digits
@@ -34,8 +37,9 @@ pixel = ps.torch.EmbeddingBag(
 )  # fmt: skip
 network = nn.Sequential(nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
 top = ps.torch.Dense(client, "top", network, optimizer=ps.Adam(lr=3e-3))
+done = client.dense("done", 1, dtype="int64", optimizer=ps.Sum())  # workers that are through
 
-torch.seed()  # from here on each worker draws batches of its own
+torch.manual_seed(1 + int(os.environ["RANK"]))  # each worker draws batches of its own
 for step in range(args.steps):
     batch = train[torch.randint(len(train), (args.batch_size,))]
     loss = nn.functional.cross_entropy(top(pixel(ids[batch])), labels[batch])
@@ -43,6 +47,9 @@ for step in range(args.steps):
     if step % 100 == 99:
         print(f"step {step + 1}: loss {loss.item():.3f}", flush=True)
 client.flush()
+done.push(np.ones(1, np.int64)).wait()
+while done.pull()[0] < int(os.environ["WORLD_SIZE"]):
+    time.sleep(0.01)
 
 with torch.no_grad():
     correct = (top(pixel(ids[test])).argmax(dim=1) == labels[test]).sum().item()

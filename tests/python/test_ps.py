@@ -1,9 +1,12 @@
 """The parameter server from Python: NumPy and PyTorch, and a server that is killed."""
 
+import gc
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -67,7 +70,85 @@ def test_a_killed_server_loses_nothing(server, client):
     assert np.array_equal(counts.pull(np.arange(50)), np.full((50, 2), 105))
 
 
+def test_numbers_have_no_axes(client):
+    users = client.table("users", 2, optimizer=ps.Assign())
+    users.push(7, np.array([1, 2], np.float32)).wait(60)
+    assert np.array_equal(users.pull(7), [1, 2])
+    scale = client.dense("scale", (), optimizer=ps.Assign())
+    scale.push(np.float32(3)).wait(60)
+    assert scale.pull().shape == () and scale.pull() == 3
+
+
+def test_a_server_runs_until_nobody_uses_it():
+    client = ps.Server("64M").attach(client=0, deadline=60)
+    process = client._server._process
+    ticket = client.dense("bias", 2, optimizer=ps.Sum()).push(np.ones(2, np.float32))
+    del client
+    ticket.wait(60)
+    assert process.poll() is None and os.getsid(process.pid) == process.pid  # no Ctrl-C for it
+    del ticket
+    gc.collect()
+    assert process.wait(60) != 0
+
+
+def test_a_server_ends_with_its_process():
+    program = (
+        "import os, regroup.ps as ps\nclient = ps.Server('64M').attach(client=0)\n"
+        "client.dense('bias', 2, optimizer=ps.Sum())\nos.kill(os.getpid(), 9)"
+    )
+    # It returns once nobody has the pipe any more: the server has inherited it.
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=240)
+    assert done.returncode == -9
+
+
+def test_a_server_outlives_the_thread_that_starts_it():
+    started = []
+    thread = threading.Thread(target=lambda: started.append(ps.Server("64M")))
+    thread.start()
+    thread.join()
+    with started[0] as server, server.attach(0, deadline=60) as client:
+        client.dense("bias", 2, optimizer=ps.Sum()).push(np.ones(2, np.float32)).wait(60)
+        assert server._process.poll() is None
+
+
+def test_a_closed_client_gives_its_number_back(server):
+    client = server.attach(0, deadline=60)
+    layer = ps.torch.Embedding(client, "e", 1, optimizer=ps.SGD(lr=1.0))
+    client.push(layer(torch.tensor([3])).sum())
+    client.close()
+    with server.attach(0, deadline=60) as another:
+        rows = another.table("e", 1, optimizer=ps.SGD(lr=1.0))
+        assert rows.pull([3]) == -1
+
+
+def test_gradients_stay_after_a_push_that_fails(server, client):
+    class Fails:
+        def __getattr__(self, name):
+            raise ps.DeadlineExceeded("no server", "deadline exceeded")
+
+    rows = ps.torch.Embedding(client, "e", 1, optimizer=ps.SGD(lr=1.0))
+    module = torch.nn.Linear(1, 1, bias=False)
+    dense = ps.torch.Dense(client, "top", module, optimizer=ps.SGD(lr=1.0))
+    loss = rows(torch.tensor([3])).sum() + dense(torch.ones(1, 1)).sum()
+    loss.backward()
+    native, client._native = client._native, Fails()
+    for layer in (rows, dense):
+        with pytest.raises(ps.DeadlineExceeded):
+            layer.push_gradients()
+    client._native = native
+    before = module.weight.item()
+    client.push()
+    client.flush()
+    dense.pull()
+    with torch.no_grad():
+        assert rows(torch.tensor([3])).item() == -1
+    assert module.weight.item() == pytest.approx(before - 1)
+
+
 WRONG = {
+    "id 5 occurs twice, and Assign": lambda _, c: c.table("set", 1, optimizer=ps.Assign()).push(
+        [5, 6, 5], np.ones((3, 1), np.float32)
+    ),
     "gradients of float32, got float64": lambda t, _: t.push([1], np.ones((1, 2))),
     "2 rows of 2 elements": lambda t, _: t.push([1, 2], np.ones((1, 2), np.float32)),
     "expected ids of int64, got float64": lambda t, _: t.pull(np.ones(2)),
@@ -195,8 +276,9 @@ def run_job(*program: str) -> str:
 
 def test_the_example_trains_embeddings_in_a_job():
     told = run_job(sys.executable, "examples/pytorch/ps_digits.py", "--steps", "150")
-    accuracies = [float(a) for a in re.findall(r"accuracy (\S+) on", told)]
-    assert len(accuracies) == 2 and min(accuracies) > 0.5, told
+    # Both evaluate what both have trained: about 0.9. Guesses are right in 0.1 of all cases.
+    first, second = [float(a) for a in re.findall(r"accuracy (\S+) on", told)]
+    assert first == second > 0.3, told
 
 
 def test_the_counting_example_counts_exactly():

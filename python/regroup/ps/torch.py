@@ -64,8 +64,8 @@ class _Rows(torch.nn.Module):
         """Pushes the gradients of all rows pulled since the last call; those of a row that was
         pulled several times are added up. None: there are none."""
         pulled = [(ids, rows.grad) for ids, rows in self._pulled if rows.grad is not None]
-        self._pulled = []
         if not pulled:
+            self._pulled = []
             return None
         wide = torch.float64 if self._dtype == torch.float64 else torch.float32
         ids, gradients = pulled[0][0], pulled[0][1].to(wide)
@@ -74,8 +74,10 @@ class _Rows(torch.nn.Module):
             folded = torch.zeros((ids.numel(), self.table.dim), dtype=wide)
             every = torch.cat([p[1].to(wide) for p in pulled])
             gradients = folded.index_add_(0, inverse, every)
-        native, lr = self.table._native, self.table.optimizer.lr
-        return Ticket(native, native.push(self.table._number, ids, gradients.contiguous(), lr))
+        client, lr = self.table._client, self.table.optimizer.lr
+        number = client._native.push(self.table._number, ids, gradients.contiguous(), lr)
+        self._pulled = []  # not before: after an error the gradients are still here
+        return client._ticket(number)
 
     def extra_repr(self) -> str:
         return f"{self.table.name!r}, dim={self.table.dim}"
@@ -178,13 +180,14 @@ class Dense(torch.nn.Module):
 
     def push_gradients(self) -> Ticket | None:
         """Pushes the gradients of all parameters, and drops them here. None: there are none."""
-        self._pulled = False
         if all(p.grad is None for p in self._trained):
+            self._pulled = False
             return None
         parts = [
             torch.zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in self._trained
         ]
+        number = self._client._native.push_dense(self._number, torch.cat(parts), self._optimizer.lr)
+        self._pulled = False  # not before: after an error the gradients are still here
         for parameter in self._trained:
             parameter.grad = None
-        native, lr = self._client._native, self._optimizer.lr
-        return Ticket(native, native.push_dense(self._number, torch.cat(parts), lr))
+        return self._client._ticket(number)
