@@ -110,10 +110,15 @@ struct Ticket {
 // Consistency (mode async): a pull has all pushes of this client that are acknowledged, that is
 // whose wait() or flush() has succeeded, perhaps more, and never older rows than an earlier pull.
 //
+// A range is a part of a table. A push is applied once or not at all in each range: one that is
+// not acknowledged, since it failed or its process ended, may have reached some ranges only. A
+// large push to one range is several messages, for each of which the same holds.
+//
 // Errors, in addition to those named at the calls: kInvalidArgument: the input is wrong, nothing
 // was changed. kDeadlineExceeded: the server did not answer in time; the message names the table
-// and the server; the push stays where it is and counts once a server reads it. kDataLoss: the
-// memory is not that of a server, or the server found this client's lane damaged; attach again.
+// and the server; what is in the lane stays there and counts once a server reads it: the whole
+// push after wait() and flush(), perhaps a part of it after push(). kDataLoss: the memory is not
+// that of a server, or the server found this client's lane damaged; attach again.
 class Client {
  public:
   // Takes a lane, which is given back when the Client is destroyed or the process ends. Starts a
