@@ -229,9 +229,10 @@ class Server:
     """A parameter server that this process starts: for programs without a launcher, and for tests.
 
     Its memory belongs to this process, not to the server process: after the server has died,
-    `start()` starts another one, which goes on with the same tables. It ends with stop(), with this
-    process, or once neither the Server nor a client of it is used any more. `memory`: bytes for
-    tables, all reserved at once. `threads`: of the server; each has its own part of every table.
+    `start()` starts another one, which goes on with the same tables. A server ends by stop(), with
+    this process, or once neither the Server nor a client of it is used any more. `memory`: bytes
+    for tables, all reserved at once. `threads`: of the server; each has its own part of every
+    table.
     """
 
     def __init__(self, memory: int | str = "256M", *, threads: int = 1, seed: int = 0) -> None:
