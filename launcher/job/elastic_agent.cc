@@ -158,29 +158,22 @@ void ElasticAgent::on_connection(base::Fd socket, pid_t peer) {
 }
 
 // The connection of a member closed: it usually exits now, with a message of its own. A member that
-// holds up the others is killed after kLinger; one that has left them, which nobody waits for, has
-// as long as one that has finished.
+// holds up the others is killed after kLinger; of one that has left them the coordinator decides.
 void ElasticAgent::on_member_gone(proto::MemberId member) {
-  const auto kill = [this, member](const boost::system::error_code& error) {
+  auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
+  timer.expires_after(kLinger);
+  timer.async_wait([this, member](const boost::system::error_code& error) {
     if (error) return;
+    const auto watched = watched_.find(member);
+    const bool left =
+        watched != watched_.end() && core_.arena().member_slot(watched->second).dead.load() != 0;
+    if (left) return;
     const auto effects = core_.on_link_closed(member);
     if (options_.fixed && !effects.empty() && !agent_.ending())
       agent_.say(fmt::format(
           "rank {} closed its session before finish(), and others wait for it: killing it",
           member));
     perform(effects);
-  };
-  auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
-  timer.expires_after(kLinger);
-  timer.async_wait([this, member, kill, &timer](const boost::system::error_code& error) {
-    if (error) return;
-    const auto watched = watched_.find(member);
-    if (watched == watched_.end()) return;
-    const bool left = core_.arena().member_slot(watched->second).dead.load() != 0;
-    if (left && options_.finished_limit == base::Duration::zero()) return;  // --hang-timeout 0
-    if (!left || options_.finished_limit <= kLinger) return kill({});
-    timer.expires_after(options_.finished_limit - kLinger);
-    timer.async_wait(kill);
   });
 }
 

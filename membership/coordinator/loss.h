@@ -32,8 +32,9 @@ enum class Loss : std::uint8_t {
 [[nodiscard]] std::optional<std::string> record_loss(const proto::MemberLost& lost,
                                                      MemberInfo* member);
 
-// Time from the loss of a member, whose training thread has ended, to SIGKILL.
-inline constexpr base::Duration kExitGrace = std::chrono::seconds(1);
+// Time from the loss of a member, whose session or training thread has ended, to SIGKILL: for an
+// interpreter that ends.
+inline constexpr base::Duration kExitGrace = std::chrono::seconds(5);
 
 // Moves the member to kLost if it is in the World, else to kGone, at `now`. If its process still
 // runs, it is to be killed after kExitGrace; a member that has finished may clean up instead.
