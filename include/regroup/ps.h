@@ -22,11 +22,13 @@
 
 namespace regroup::collective::ps {
 
+// What a table holds.
 enum class TableKind : std::uint8_t {
   kDense,   // a tensor; a position is an element
   kDirect,  // rows 0 to rows - 1; a position is an id
   kHash,    // rows of any 64-bit id; a position is a mix of its bits
 };
+// How the server applies gradients.
 enum class OptimizerKind : std::uint8_t {
   kSum,
   kAssign,
@@ -38,8 +40,10 @@ enum class OptimizerKind : std::uint8_t {
   kLazyAdam,  // Adam of the rows that get a gradient; a row's step is the number of its updates
   kFtrl,
 };
+// How rows begin.
 enum class InitialKind : std::uint8_t { kZeros, kConstant, kUniform, kNormal };
 
+// The initial values of rows: a pure function of the job's seed, the table's name and the position.
 struct Initializer {
   InitialKind kind = InitialKind::kZeros;
   double first = 0;   // constant: the value; uniform: lowest value; normal: mean
@@ -86,6 +90,7 @@ struct TableSpec {
   [[nodiscard]] std::size_t state_bytes() const;
 };
 
+// For Client::attach().
 struct ClientOptions {
   // Descriptors of the server's memory in this process, as the agent, or make_server_memory(),
   // hands them over: "LANES:SEGMENT,SEGMENT..." for each shard, separated by semicolons.

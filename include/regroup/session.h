@@ -217,6 +217,7 @@ class Session {
   // what ends it. Spans that are open when their step or shard ends are ended then. Nothing without
   // a timeline.
   [[nodiscard]] int begin_span(std::string_view name);
+  // Ends the span that begin_span() returned as `span`, and those that began within it.
   void end_span(int span);
 
   // A collective section: runs `body` on every member of the World with a communicator, and again
