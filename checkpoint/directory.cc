@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "base/lock_owner.h"
 #include "checkpoint/file_io.h"
@@ -25,6 +27,8 @@ constexpr std::string_view kStep = "step-", kStage = ".stage-", kTrash = ".trash
 constexpr std::string_view kLock = "LOCK", kHint = "LATEST", kReason = "REASON";
 constexpr std::uint64_t kMostLock = 4096;  // bytes
 constexpr int kMostAside = 1000;
+constexpr int kTakingTries = 100;  // a second in all
+constexpr std::chrono::milliseconds kTakingPause{10};
 constexpr std::uint32_t kLeastKept = 2;
 
 // Names in `directory`, in no order.
@@ -129,7 +133,12 @@ base::Result<DirectoryLock> DirectoryLock::take(const std::string& directory,
 
 Status check_owner(const std::string& directory, const std::string& job) {
   const std::string path = fmt::format("{}/{}", directory, kLock);
-  const auto line = read_file(path, kMostLock);
+  auto line = read_file(path, kMostLock);
+  // Whoever takes the lock makes the file, then writes into it.
+  for (int i = 0; i < kTakingTries && line.ok() && line->empty(); ++i) {
+    std::this_thread::sleep_for(kTakingPause);
+    line = read_file(path, kMostLock);
+  }
   if (line.status().code() == Code::kNotFound)
     return base::not_found(fmt::format(
         "{}: not the directory that job {} has locked: LOCK is missing", directory, job));

@@ -54,8 +54,9 @@ class DirectoryLock {
 };
 
 // Checks that `job` still owns the directory; for its processes that do not hold the lock, mostly
-// on other hosts. kUnavailable: another job owns it now. kNotFound: it has no LOCK, so it is not
-// the directory that the job has locked.
+// on other hosts. Blocks for at most a second while the LOCK has no owner's name yet. kUnavailable:
+// another job owns it now. kNotFound: it has no LOCK, so it is not the directory that the job has
+// locked.
 [[nodiscard]] base::Status check_owner(const std::string& directory, const std::string& job);
 
 // The folder ("stage") into which all writers of one checkpoint write their files.

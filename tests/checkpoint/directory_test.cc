@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/crc32c.h"
 #include "base/lock_owner.h"
@@ -232,6 +234,17 @@ TEST_F(DirectoryTest, BelongsToTheJobThatItsLockNames) {
   const base::Status other = check_owner(root_, "a");
   EXPECT_EQ(other.code(), base::Code::kUnavailable);
   EXPECT_EQ(other.message(), path("LOCK") + ": \"job a1 (process 7 on node1)\" has it, not job a");
+}
+
+TEST_F(DirectoryTest, WaitsForTheOwnerOfALockThatIsBeingTaken) {
+  std::ofstream lock(path("LOCK"));  // made, and not written yet
+  std::thread owner([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    lock << "job a1 (process 7 on node1)" << std::flush;
+  });
+  const base::Status status = check_owner(root_, "a1");
+  owner.join();
+  EXPECT_TRUE(status.ok()) << status.message();
 }
 
 }  // namespace
