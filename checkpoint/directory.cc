@@ -134,7 +134,7 @@ base::Result<DirectoryLock> DirectoryLock::take(const std::string& directory,
 Status check_owner(const std::string& directory, const std::string& job) {
   const std::string path = fmt::format("{}/{}", directory, kLock);
   auto line = read_file(path, kMostLock);
-  // Whoever takes the lock makes the file, then writes into it.
+  // The process that takes the lock makes the file, then writes its name into it.
   for (int i = 0; i < kTakingTries && line.ok() && line->empty(); ++i) {
     std::this_thread::sleep_for(kTakingPause);
     line = read_file(path, kMostLock);

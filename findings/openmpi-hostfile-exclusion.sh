@@ -5,8 +5,8 @@
 # A line `^HOST` of a host file is to exclude a host: libprrte says "node %s is being excluded". But if the host is
 # listed without a number of slots, or not at all, mpirun reports a parse error in that line, goes on, and starts ranks
 # on the excluded host. If it is listed with a number, mpirun refuses the file: "multiple definitions of the slot
-# count". Beside -H the line has no effect. So whoever takes a broken node out by one more line has ranks there, or no
-# job at all. Open MPI 4.1.4 (Debian 12) refuses such files and heeds the line as little.
+# count". Beside -H the line has no effect. So a user who takes a broken node out by one more line has ranks there, or
+# no job at all. Open MPI 4.1.4 (Debian 12) refuses such files and heeds the line as little.
 #
 # Output seen:
 #   listed without slots, then excluded: 2 ranks, after a parse error

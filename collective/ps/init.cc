@@ -68,9 +68,7 @@ double normal_quantile(double p) {
 }
 
 PhiloxKey philox_key(std::uint64_t job_seed, std::string_view table) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : table) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  const std::uint64_t key = mix64(job_seed) ^ mix64(hash);
+  const std::uint64_t key = mix64(job_seed) ^ hash_of_name(table);
   return {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)};
 }
 

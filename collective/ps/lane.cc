@@ -97,9 +97,7 @@ base::Result<TableSpec> spec_in(const OpenContent& content) {
 }
 
 std::uint32_t shard_of(std::string_view table, std::size_t index, std::uint32_t shards) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
-  for (const char c : table) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return static_cast<std::uint32_t>((mix64(hash) + index) % shards);
+  return static_cast<std::uint32_t>((hash_of_name(table) + index) % shards);
 }
 
 std::uint64_t bytes_of_push(std::span<const PushPart> parts) {
@@ -215,20 +213,6 @@ base::Result<MessageHeader> Lanes::check_message(std::uint32_t lane, std::uint64
       header.bytes > to_end(place))
     return damaged("bytes:", header.bytes);
   return header;
-}
-
-void init_robust(pthread_mutex_t& mutex) {
-  pthread_mutexattr_t attributes;
-  ::pthread_mutexattr_init(&attributes);
-  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  ::pthread_mutex_init(&mutex, &attributes);
-  ::pthread_mutexattr_destroy(&attributes);
-}
-bool try_lock_robust(pthread_mutex_t& mutex) {
-  const int error = ::pthread_mutex_trylock(&mutex);
-  if (error == EOWNERDEAD) ::pthread_mutex_consistent(&mutex);
-  return error == 0 || error == EOWNERDEAD;
 }
 
 }  // namespace regroup::collective::ps

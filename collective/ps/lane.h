@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "collective/ps/shard_lock.h"
 #include "collective/ps/table.h"
 #include "shmem/doorbell.h"
 
@@ -155,10 +156,5 @@ class Lanes {
   std::uint64_t bytes_;
   LaneSpec spec_;  // a copy, since the memory may change
 };
-
-// A robust mutex that processes share.
-void init_robust(pthread_mutex_t& mutex);
-// Tries to lock it; the calling thread has it if true, also after its last holder has died.
-[[nodiscard]] bool try_lock_robust(pthread_mutex_t& mutex);
 
 }  // namespace regroup::collective::ps

@@ -1,4 +1,4 @@
-// The robust mutex of a store's header.
+// The robust mutex of a store's header, and robust mutexes in general.
 #include "collective/ps/shard_lock.h"
 
 #include <fmt/format.h>
@@ -36,6 +36,20 @@ ShardLock::ShardLock(ShardLock&& other) noexcept
 
 ShardLock::~ShardLock() {
   if (mutex_ != nullptr) ::pthread_mutex_unlock(mutex_);
+}
+
+void init_robust(pthread_mutex_t& mutex) {
+  pthread_mutexattr_t attributes;
+  ::pthread_mutexattr_init(&attributes);
+  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  ::pthread_mutex_init(&mutex, &attributes);
+  ::pthread_mutexattr_destroy(&attributes);
+}
+bool try_lock_robust(pthread_mutex_t& mutex) {
+  const int error = ::pthread_mutex_trylock(&mutex);
+  if (error == EOWNERDEAD) ::pthread_mutex_consistent(&mutex);
+  return error == 0 || error == EOWNERDEAD;
 }
 
 }  // namespace regroup::collective::ps

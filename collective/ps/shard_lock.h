@@ -9,6 +9,11 @@
 
 namespace regroup::collective::ps {
 
+// A robust mutex that processes share.
+void init_robust(pthread_mutex_t& mutex);
+// Tries to lock it; the calling thread has it if true, also after its last holder has died.
+[[nodiscard]] bool try_lock_robust(pthread_mutex_t& mutex);
+
 class ShardLock {
  public:
   enum class Inherited { kNothing, kFromTheDead };

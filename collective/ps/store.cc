@@ -2,9 +2,10 @@
 #include "collective/ps/store.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <cstring>
+
+#include "collective/ps/shard_lock.h"
 
 namespace regroup::collective::ps {
 
@@ -27,12 +28,7 @@ base::Status format_store(const StoreMemory& memory, const StoreSpec& spec) {
   header->ring_bytes = spec.ring_bytes;
   header->job_seed = spec.job_seed;
   header->segments.store(1, std::memory_order_relaxed);
-  pthread_mutexattr_t attributes;
-  ::pthread_mutexattr_init(&attributes);
-  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  ::pthread_mutex_init(&header->writer, &attributes);
-  ::pthread_mutexattr_destroy(&attributes);
+  init_robust(header->writer);
   header->magic = kStoreMagic;
   return {};
 }

@@ -46,6 +46,12 @@ inline constexpr std::uint32_t kMaxDim = 4096;
   x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
   return x ^ x >> 31;
 }
+// Of a table's name: its FNV-1a hash, mixed.
+[[nodiscard]] constexpr std::uint64_t hash_of_name(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return mix64(hash);
+}
 // The position of an id that check_keys() accepted.
 [[nodiscard]] constexpr std::uint64_t position_of(TableKind kind, std::int64_t id) {
   const auto number = static_cast<std::uint64_t>(id);
