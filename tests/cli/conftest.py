@@ -347,3 +347,10 @@ def terminal(regroup):
     terminal = Terminal(regroup.env)
     yield terminal
     terminal.close()
+
+
+@pytest.fixture
+def device_member() -> str:
+    path = BIN.parent / "tests/bin/device_member"
+    assert path.exists(), f"{path} is not built"
+    return str(path)

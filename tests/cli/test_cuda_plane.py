@@ -1,18 +1,14 @@
 """Plane cuda, over the fake GPU: gradients are summed where they lie, with the bits of the host."""
 
-import json
 import os
 import re
 import signal
 
-import pytest
-from conftest import BIN, elastic, needs_device_kernels, until
+from conftest import elastic, needs_device_kernels, until
+from test_planes import LEAF_MS, STEPS, alone, digest, env, status
 
 pytestmark = needs_device_kernels
 
-FAKE = BIN.parent / "tests/fakes/cuda"
-STEPS = "300"
-LEAF_MS = "200"  # so all steps take minutes, unless the job is told to hurry
 LINES = ("--shards", "6", "--device-memory", "5")
 CUDA = "cuda: the members are on one host"
 # The agent's memory, and that of member 1, can be exported or not.
@@ -20,30 +16,6 @@ WITHOUT_DESCRIPTORS = '[ "$REGROUP_MEMBER" != 1 ] || export REGROUP_FAKE_CUDA=de
 CANNOT_SHARE = (
     "staged over shm: cuda is not viable: member 1: GPU 0 cannot share memory by file descriptors"
 )
-
-
-@pytest.fixture
-def device_member() -> str:
-    return str(BIN.parent / "tests/bin/device_member")
-
-
-def env(**more: str) -> dict[str, str]:
-    return {"LD_LIBRARY_PATH": str(FAKE), **more}
-
-
-def digest(job) -> str:
-    assert job.wait() == 0, job.err
-    (found,) = set(re.findall(r"finished (\w+)", job.out))
-    return found
-
-
-def alone(regroup, member: str) -> str:
-    words = elastic("1:1", "--shards", "6")
-    return digest(regroup.run(*words, member, "host", STEPS, "0", env=env()))
-
-
-def status(regroup) -> dict:
-    return json.loads(regroup.control("status", "--json").stdout or "{}")
 
 
 def wait_for_plane(regroup, wanted: str) -> None:

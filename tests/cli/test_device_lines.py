@@ -17,11 +17,6 @@ def line_member() -> str:
     return str(BIN.parent / "tests/bin/line_member")
 
 
-@pytest.fixture
-def device_member() -> str:
-    return str(BIN.parent / "tests/bin/device_member")
-
-
 def env(**more: str) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": str(FAKE), **more}
 

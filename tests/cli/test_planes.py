@@ -20,13 +20,6 @@ NO_CUDA = (
 TWO_HOSTS = ("--launcher", "fork", "-H", "a:2,b:2")
 
 
-@pytest.fixture
-def device_member() -> str:
-    path = BIN.parent / "tests/bin/device_member"
-    assert path.exists(), f"{path} is not built"
-    return str(path)
-
-
 def env(**more: str) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": str(FAKE), **more}
 
