@@ -161,9 +161,9 @@ void Coordinator::on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& 
   if (r == nullptr || !r->lives_in_world() || r->slot_id.node == node ||
       !has_member_on(world_, node))
     return;
-  if (suspicions_.suspect(now_, r->id))
+  if (suspicions_.suspect(now_, r->id, node))
     outbox_.remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
-  drop_suspected_nodes();
+  if (suspicions_.is_silent(r->slot_id.node)) drop_suspected_nodes();
 }
 
 void Coordinator::drop_node(proto::NodeId node, const std::string& why) {
