@@ -33,6 +33,8 @@ def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType 
         return
     _active = True
     try:
+        if advice := _advice(str(value)):
+            value.add_note(advice)
         told = _report(kind, value, trace) if issubclass(kind, Exception) else None
         if _before is not sys.__excepthook__:
             _before(kind, value, trace)
@@ -55,6 +57,28 @@ def _report(kind: type[Exception], value: BaseException, trace: TracebackType | 
         return _native.report_failure(kind_of, place, message, trace_of(value), final)
     except Exception:
         return None
+
+
+def _advice(message: str) -> str:
+    """Returns what to do about a GPU that torch does not find; otherwise empty."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    setting = "" if visible is None else f' (CUDA_VISIBLE_DEVICES="{visible}")'
+    if "Torch not compiled with CUDA enabled" in message:
+        return (
+            "regroup: cuda was asked for, and the PyTorch of this member is built without CUDA: "
+            "install one with CUDA, or leave the model on the CPU"
+        )
+    if "No CUDA GPUs are available" in message or "Found no NVIDIA driver" in message:
+        return (
+            f"regroup: cuda was asked for, this member sees no GPU{setting}: start the job on "
+            "hosts with GPUs, with --placement best --gpus-per-rank 1"
+        )
+    if "invalid device ordinal" in message:
+        return (
+            f"regroup: this member sees fewer GPUs than the script asks for{setting}: with "
+            '--placement each rank sees its own as cuda:0, so use .cuda() or "cuda"'
+        )
+    return ""
 
 
 def place_of(trace: TracebackType | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import re
 import sys
 from collections import deque
@@ -17,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from regroup import _arguments
 from regroup._errors import Refused
+from regroup._torch_collectives import is_elastic
 
 T = TypeVar("T")
 _MOST = 10_000  # objects of `extra` that are searched
@@ -61,13 +61,28 @@ def _explanation(refusal: str) -> str:
 
 def tell_process_group(size: int) -> None:
     """Prints a hint if the script has a process group in a job whose members may change."""
-    elastic = "REGROUP_AGENT" in os.environ and "REGROUP_WORLD" not in os.environ
-    if elastic and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+    if not is_elastic() or not dist.is_available():
+        return
+    if dist.is_initialized() and dist.get_world_size() > 1:
         tell(
             "this script calls init_process_group in an elastic job: a process group keeps its "
             "ranks, and fails when a member dies, leaves or joins; use session.collective() or "
             f"regroup.torch.prepare(), or a job of fixed size: regroup -np {size}"
         )
+
+
+def tell_uneven_shards(shards: int, members: int) -> bool:
+    """Prints a hint if the next power of two of shards would be computed in less time by so many
+    members, and returns whether it has: the member that has the most shards sets the pace."""
+    more = 1 << (shards - 1).bit_length()
+    most, most_of_more = -(-shards // members), -(-more // members)
+    if most * more <= most_of_more * shards:
+        return False
+    tell(
+        f"join: V = {shards} is not a power of two: of {members} members some compute {most} "
+        f"shards of a step, and the others wait for them; --shards {more} is faster"
+    )
+    return True
 
 
 def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any]) -> None:

@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from regroup import _arguments, _failure, _native, _torch_device, _torch_loader
 from regroup._errors import Error, Left
 from regroup._torch_callbacks import Callbacks
+from regroup._torch_collectives import guard as guard_collectives
 from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
@@ -42,6 +43,7 @@ from regroup._torch_hints import (
     tell_late_change,
     tell_missing_gradients,
     tell_process_group,
+    tell_uneven_shards,
 )
 from regroup._torch_loader import Direct, Epochs, Loader, Part, ShardLoader, parts_of
 from regroup._torch_log import Log, row_of
@@ -368,13 +370,16 @@ class Session(Member):
         self._log = log
         self._fused = FusedSave(native, state)
         _guard_steps(self, state.optimizers)
+        guard_collectives(self)
         self._begun = False  # this member has begun a step
         self._told_no_gradient = False
         self._told_late_change = False
         self._told_nan = False
+        self._told_uneven = False
         self._summed = False  # this member has had the sum of a step
         self._in_shard = False  # the script computes a shard in the inner loop
         self._left: tuple[int, int] | None = None  # step and shard where it left that loop early
+        self.open_step = 0  # number of the step whose shards are computed
         # settings, as the last collective section left them
         self._at_section: dict[str, str] | None = None
 
@@ -391,6 +396,8 @@ class Session(Member):
                     for optimizer in self._state.optimizers:
                         tell_forgotten_schedulers(optimizer, self._state.extra)
                 self._begun = True
+                if not self._told_uneven and self.rank == 0:
+                    self._told_uneven = tell_uneven_shards(self._shards, self.size)
                 yield step
                 self._callbacks.call("on_step", self, step)
                 if step.end_of_epoch:
@@ -703,6 +710,7 @@ class Step:
         self._take_sum()
 
     def _next_shard(self) -> _native.Shard | None:
+        self._session.open_step = self.number
         return self._session._unless_leaving(self._session._native.next_shard)
 
     def _begin_shard(self, shard: _native.Shard) -> list[Part]:
@@ -751,6 +759,7 @@ class Step:
     def _take_sum(self) -> None:
         self._over = True
         session = self._session
+        session.open_step = 0
         self.loss = session._gradient.take_sum(session._native)
         skip = self._heed_not_finite()
         if not skip:

@@ -4,7 +4,7 @@ moments.
 usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
 samples=MEMBER,SAMPLES | threads=MEMBER,THREADS: what one member has otherwise than the others.
-group=1 makes a process group of torch.distributed after join().
+group=1 makes a process group of torch.distributed after join(); sum=1 reduces each loss over it.
 loader=WORKERS[,1] passes a DataLoader, with so many workers, instead of the data set; with 1, its
 sampler draws some samples more often than others.
 stream=1 passes an IterableDataset, in a DataLoader if there is one.
@@ -378,6 +378,8 @@ for step in session:
         if "loader" in faults or "stream" in faults:
             die()
         loss = nn.functional.mse_loss(model(x)[:, 0], y)
+        if "sum" in faults:
+            torch.distributed.all_reduce(loss.detach())
         if loop:
             step.backward(loss)
         else:
@@ -395,6 +397,10 @@ for step in session:
         other.step()
         scheduler.step()
     after(session, step.number)
+if "group" in faults:  # between steps it may be used
+    ones = torch.ones(1)
+    torch.distributed.all_reduce(ones)
+    assert ones.item() == torch.distributed.get_world_size() == 2
 total = torch.tensor([float(step.number)])
 session.collective(lambda communicator: communicator.allreduce(total))
 assert total.item() == step.number * session.size

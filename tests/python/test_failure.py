@@ -134,3 +134,31 @@ def test_errors_of_one_helper_function_have_traces_of_their_own():
     assert trace(load, "bad file")[0] == trace(save, "disk full")[0]
     assert trace(load, "bad file")[1] != trace(save, "disk full")[1]
     assert trace(load, "bad file")[1] != trace(load, "bad file", ValueError())[1]
+
+
+NO_GPU = "cuda was asked for, this member sees no GPU"
+
+
+@pytest.mark.parametrize(
+    ("message", "visible", "advice"),
+    [
+        ("No CUDA GPUs are available", "", rf'{NO_GPU} \(CUDA_VISIBLE_DEVICES=""\): start the job'),
+        ("Found no NVIDIA driver on your system.", None, f"{NO_GPU}: start .* --gpus-per-rank 1"),
+        ("CUDA error: invalid device ordinal", "3", r'"3"\): with --placement each rank sees its'),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_explained(hook, monkeypatch, message, visible, advice):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (told,) = hook(lambda: raise_it(RuntimeError(message)), "")
+    assert re.search(rf"{re.escape(message)} regroup: .*{advice}", told[2]), told[2]
+
+
+def test_a_pytorch_without_cuda_is_explained(hook, capsys):
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda is not None:
+        pytest.skip("this PyTorch has CUDA")
+    (told,) = hook(lambda: torch.zeros(1).cuda(), None)
+    assert "the PyTorch of this member is built without CUDA: install one" in told[2]
+    assert "built without CUDA" in capsys.readouterr().err

@@ -230,6 +230,18 @@ def test_a_process_group_in_an_elastic_job_is_told(train, undisturbed):
     assert_equal(outcome, undisturbed, 2)
     line = "this script calls init_process_group in an elastic job: a process group keeps its ranks"
     assert outcome.text.count(line) == 1
+    uneven = "join: V = 5 is not a power of two: of 2 members some compute 3 shards of a step, and"
+    assert outcome.text.count(uneven) == 1
+
+
+def test_a_sum_of_torch_distributed_between_shards_is_refused(train):
+    outcome = train(2, "group=1", "sum=1")
+    assert (outcome.status, outcome.members) == (1, 0), outcome.text
+    told = (
+        "Refused: step 1: all_reduce of 1 float32 inside a step: its bits depend on the number of "
+        "members; use session.collective() between steps, or step.clip_grad_norm_()"
+    )
+    assert told in outcome.text, outcome.text
 
 
 FULL = "REGROUP_TEST_FULL" in os.environ
