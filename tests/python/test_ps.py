@@ -281,6 +281,13 @@ def test_the_example_trains_embeddings_in_a_job():
     assert first == second > 0.3, told
 
 
+def test_the_click_model_trains_in_a_job():
+    told = run_job(sys.executable, "examples/pytorch/ps_clicks.py", "--steps", "50")
+    # Both evaluate what both have trained: about 0.98. Guesses have 0.5.
+    first, second = [float(a) for a in re.findall(r"AUC (\S+) on", told)]
+    assert first == second > 0.8, told
+
+
 def test_the_counting_example_counts_exactly():
     told = run_job("ps_counting", "2", "200")
     assert told.splitlines() == ["ps_counting: counted 4000 of 4000"] * 2

@@ -45,6 +45,7 @@ MODULES = (
     "keras_checkpoint",
     "ps/__init__",
     "ps/torch",
+    "ps/tensorflow",
     "_errors",
 )
 # of _native.pyi

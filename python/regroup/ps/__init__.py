@@ -14,7 +14,8 @@ on with the same memory, no acknowledged push is lost, and none is applied twice
     client.flush()                                           # all pushes are applied
 
 Without a launcher, `Server("1G").attach(client=0)` starts a server. `regroup.ps.torch` has layers
-for PyTorch. Importing this needs Python's standard library only; pull and push need NumPy.
+for PyTorch, `regroup.ps.tensorflow` is for TensorFlow and Keras. Importing this needs Python's
+standard library only; pull and push need NumPy.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import math
 import os
 import subprocess
 import weakref
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import ModuleType
@@ -540,11 +542,57 @@ class Dense(_Tensor):
         return self._client._ticket(number)
 
 
-_MODULES = ("torch",)
+class _Parameters:
+    """The flat float32 parameters of a module, or of a model. The table holds what training has
+    added to `initial`, which must be the same in all processes; `seed` is the function that makes
+    it so."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        initial: np.ndarray[Any, Any],
+        *,
+        optimizer: _Optimizer,
+        seed: str,
+    ) -> None:
+        import numpy as np
+
+        if getattr(optimizer, "weight_decay", 0.0) != 0.0:
+            raise Refused(f"table {name}: Dense has no weight decay", "invalid argument")
+        digest = zlib.crc32(initial.tobytes())
+        # Its first number is unused: all must agree on it.
+        first = ("zeros", float(digest), 0.0)
+        try:
+            self._number = client._open(name, "dense", initial.size, 1, "float32", first, optimizer)
+        except Refused as error:
+            if "initializer" not in str(error):
+                raise
+            raise Refused(
+                f"table {name}: the initial parameters differ from those of the process that made "
+                f"the table; call {seed} with the same number in all processes before making them",
+                "invalid argument",
+            ) from None
+        self.name = name
+        self._client, self._optimizer = client, optimizer
+        self._initial = initial
+        self._added = np.empty_like(initial)
+
+    def pull(self) -> np.ndarray[Any, Any]:
+        self._client._native.pull_dense(self._number, self._added)
+        return self._initial + self._added
+
+    def push(self, gradients: Any) -> Ticket:
+        native = self._client._native
+        return self._client._ticket(native.push_dense(self._number, gradients, self._optimizer.lr))
+
+
+_MODULES = ("tensorflow", "torch")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Imports `regroup.ps.torch` on first use: it needs PyTorch."""
+    """Imports `regroup.ps.torch` or `regroup.ps.tensorflow` on first use: they need PyTorch and
+    TensorFlow."""
     if name in _MODULES:
         return importlib.import_module(f"regroup.ps.{name}")
     raise AttributeError(f"module 'regroup.ps' has no attribute {name!r}")

@@ -13,14 +13,13 @@ which Client.push() sends. No optimizer runs in this process. Tensors are on the
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from regroup._errors import Refused
-from regroup.ps import Client, Initializer, Ticket, Zeros, _Optimizer
+from regroup.ps import Client, Initializer, Ticket, Zeros, _Optimizer, _Parameters
 
 __all__ = ["Dense", "Embedding", "EmbeddingBag"]
 
@@ -129,41 +128,17 @@ class Dense(torch.nn.Module):
                 f"table {name}: expected a module with parameters of float32 on the CPU",
                 "invalid argument",
             )
-        if getattr(optimizer, "weight_decay", 0.0) != 0.0:
-            raise Refused(f"table {name}: Dense has no weight decay", "invalid argument")
         self._trained = parameters
         with torch.no_grad():
-            initial = torch.cat([p.reshape(-1) for p in parameters])
-        digest = zlib.crc32(initial.numpy().tobytes())
-        try:
-            number = client._open(
-                name,
-                "dense",
-                initial.numel(),
-                1,
-                "float32",
-                ("zeros", float(digest), 0.0),  # its first number is unused: all must agree on it
-                optimizer,
-            )
-        except Refused as error:
-            if "initializer" not in str(error):
-                raise
-            raise Refused(
-                f"table {name}: the initial parameters differ from those of the process that made "
-                "the table; call torch.manual_seed() with the same number in all processes before "
-                "making the module",
-                "invalid argument",
-            ) from None
-        self._client, self._number, self._optimizer = client, number, optimizer
-        self._initial = initial
-        self._added = torch.zeros_like(initial)
+            initial = torch.cat([p.reshape(-1) for p in parameters]).numpy()
+        seed = "torch.manual_seed()"
+        self._values = _Parameters(client, name, initial, optimizer=optimizer, seed=seed)
         self._pulled = False
         client._register(self)
 
     def pull(self) -> None:
         """Sets the module's parameters to the values on the server."""
-        self._client._native.pull_dense(self._number, self._added)
-        values = self._initial + self._added
+        values = torch.from_numpy(self._values.pull())
         at = 0
         with torch.no_grad():
             for parameter in self._trained:
@@ -186,8 +161,8 @@ class Dense(torch.nn.Module):
         parts = [
             torch.zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in self._trained
         ]
-        number = self._client._native.push_dense(self._number, torch.cat(parts), self._optimizer.lr)
+        ticket = self._values.push(torch.cat(parts))
         self._pulled = False  # not before: after an error the gradients are still here
         for parameter in self._trained:
             parameter.grad = None
-        return self._client._ticket(number)
+        return ticket
