@@ -149,6 +149,15 @@ spec::Environment member_environment(spec::Environment base, const Place& place,
   base.emplace("TORCHELASTIC_RESTART_COUNT", "0");
   base.emplace("TORCHELASTIC_MAX_RESTARTS", "0");
   base.emplace("TORCHELASTIC_RUN_ID", job);
+  base.emplace("JAX_COORDINATOR_PORT", std::to_string(master.port));
+  if (place.space != 0) return base;
+  // jax.distributed.initialize() knows a job of Open MPI by this name and takes the address only;
+  // Open MPI 4.1 sets it, 5.0 does not, and JAX 0.10.2 does not find its ranks there. Of what
+  // MPI_Comm_spawn has started Open MPI 4.1 would connect to no parent then.
+  const bool v6 = master.address.find(':') != std::string::npos;
+  base.emplace("OMPI_MCA_orte_hnp_uri",
+               fmt::format("0.0;{}://{}{}{}:{}", v6 ? "tcp6" : "tcp", v6 ? "[" : "", master.address,
+                           v6 ? "]" : "", master.port));
   return base;
 }
 

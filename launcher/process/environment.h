@@ -58,8 +58,9 @@ struct Master {
 // OMPI_COMM_WORLD_* and OMPI_UNIVERSE_SIZE, which many scripts read, and what torchrun sets
 // besides: GROUP_RANK, ROLE_RANK, ROLE_WORLD_SIZE, TORCHELASTIC_RUN_ID (the job's id; PyTorch
 // Lightning takes the rank from RANK then, in a job of Slurm else from SLURM_PROCID),
-// TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS. `base` has no variables of an outer
-// launcher: outer_place.h.
+// TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS; and OMPI_MCA_orte_hnp_uri and
+// JAX_COORDINATOR_PORT, from which JAX knows rank, size and coordinator. `base` has no variables of
+// an outer launcher: outer_place.h.
 [[nodiscard]] spec::Environment member_environment(spec::Environment base, const Place& place,
                                                    const std::string& job, const Master& master,
                                                    const std::string& agent_socket,

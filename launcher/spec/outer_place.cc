@@ -18,6 +18,8 @@ constexpr std::string_view kNames[] = {
     "LOCAL_WORLD_SIZE",
     "MASTER_ADDR",
     "MASTER_PORT",
+    "OMPI_MCA_orte_hnp_uri",
+    "JAX_COORDINATOR_PORT",
     "GROUP_RANK",
     "GROUP_WORLD_SIZE",
     "ROLE_RANK",

@@ -91,6 +91,8 @@ TEST(MemberEnvironment, AddsTheMembersPlaceAndKeepsOtherVariables) {
   EXPECT_EQ(fixed.at("ROLE_RANK"), "3");
   EXPECT_EQ(fixed.at("ROLE_WORLD_SIZE"), "4");
   EXPECT_EQ(fixed.at("TORCHELASTIC_RUN_ID"), "job");
+  EXPECT_EQ(fixed.at("OMPI_MCA_orte_hnp_uri"), "0.0;tcp://127.0.0.1:1234");
+  EXPECT_EQ(fixed.at("JAX_COORDINATOR_PORT"), "1234");
   EXPECT_EQ(fixed.at("OMPI_MCA_btl"), "self");
   EXPECT_EQ(fixed.at("PMIX_MCA_gds"), "hash");
   const spec::Environment elastic =
@@ -100,6 +102,14 @@ TEST(MemberEnvironment, AddsTheMembersPlaceAndKeepsOtherVariables) {
   EXPECT_EQ(elastic.at("REGROUP_MEMBER"), "9");
   EXPECT_FALSE(elastic.contains("OMPI_COMM_WORLD_RANK"));  // its rank changes
   EXPECT_FALSE(elastic.contains("GROUP_RANK"));
+  EXPECT_FALSE(elastic.contains("OMPI_MCA_orte_hnp_uri"));
+  const spec::Environment v6 =
+      member_environment({}, {0, 0, 1}, "job", {.address = "fd00::2", .port = 1}, "", 1);
+  EXPECT_EQ(v6.at("OMPI_MCA_orte_hnp_uri"), "0.0;tcp6://[fd00::2]:1");
+  Place spawned{0, 0, 1};
+  spawned.space = 1;
+  EXPECT_FALSE(
+      member_environment({}, spawned, "job", {.port = 1}, "", 1).contains("OMPI_MCA_orte_hnp_uri"));
 }
 
 // Members of an elastic job compute each other's shards, on whatever GPU they have.
