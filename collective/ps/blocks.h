@@ -12,7 +12,7 @@
 
 namespace regroup::collective::ps {
 
-enum class BlockUse : std::uint8_t { kFree, kRange, kIndex, kDirectory, kRows, kDense };
+enum class BlockUse : std::uint8_t { kFree, kRange, kIndex, kDirectory, kRows, kDense, kTable };
 
 template <class P>
 class BasicBlocks {
@@ -59,10 +59,16 @@ class BasicBlocks {
   // Calls visit(block) for each block of use kRange.
   template <class Visit>
   void each_range(Visit visit) const {
+    each_of(BlockUse::kRange, visit);
+  }
+  // Calls visit(block) for each block of this use.
+  template <class Visit>
+  void each_of(BlockUse use, Visit visit) const {
     for (std::uint64_t at = first_; at < end(); ++at) {
-      if (use_of(at) == BlockUse::kRange) visit(at);
+      if (use_of(at) == use) visit(at);
     }
   }
+  [[nodiscard]] std::uint64_t blocks() const { return end() - first_; }
   [[nodiscard]] std::uint64_t free_blocks() const {
     std::uint64_t count = 0;
     for (std::uint64_t at = first_; at < end(); ++at) count += use_of(at) == BlockUse::kFree;

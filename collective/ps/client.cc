@@ -447,6 +447,19 @@ Status Client::Impl::send_open(Lock& lock, std::size_t shard, const TableSpec& s
   return status;
 }
 
+base::Result<std::set<std::uint32_t>> Client::Impl::other_shards_of(const TableSpec& spec) const {
+  std::set<std::uint32_t> out;
+  if (shards_.size() == 1) return out;
+  REGROUP_ASSIGN_OR_RETURN(const auto tables, tables_in(shards_[0].store));
+  for (const PlacedTable& table : tables) {
+    if (table.spec.name != spec.name) continue;
+    for (const std::uint32_t shard : table.shard_of) {
+      if (shard != 0 && shard < shards_.size()) out.insert(shard);
+    }
+  }
+  return out;
+}
+
 base::Result<Client::Impl::OpenedTable> Client::Impl::find_ranges(const TableSpec& spec) const {
   OpenedTable table{.spec = spec, .ranges = {}};
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
@@ -492,10 +505,11 @@ base::Result<Table> Client::Impl::open(const TableSpec& spec) {
                     spec.name, bytes_of_push(largest), lanes.lane_bytes));
   }
   Lock lock(mutex_);
-  // One after another, beginning with the shard of the first range: of two processes that open the
-  // table with different specs, the later one is refused before it has made anything.
-  for (std::uint32_t i = 0; i < std::min<std::size_t>(count, ranges.size()); ++i)
-    REGROUP_RETURN_IF_ERROR(send_open(lock, shard_of(spec.name, i, count), spec));
+  // Shard 0 first, which places the ranges: of two processes that open the table with different
+  // specs, the later one is refused before it has made anything.
+  REGROUP_RETURN_IF_ERROR(send_open(lock, 0, spec));
+  REGROUP_ASSIGN_OR_RETURN(const std::set<std::uint32_t> others, other_shards_of(spec));
+  for (const std::uint32_t shard : others) REGROUP_RETURN_IF_ERROR(send_open(lock, shard, spec));
   REGROUP_ASSIGN_OR_RETURN(OpenedTable table, find_ranges(spec));
   tables_.push_back(std::move(table));
   return Table{static_cast<std::uint32_t>(tables_.size() - 1)};

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,6 +120,8 @@ class Client::Impl {
   // kInvalidArgument: no table of this client, or dense where `rows` is true and the reverse.
   [[nodiscard]] base::Result<const OpenedTable*> table_at(Table table, bool rows) const;
   [[nodiscard]] base::Result<std::uint64_t> begin_push(const OpenedTable& table);
+  // The shards besides 0 that have ranges of a table, which shard 0 has placed.
+  [[nodiscard]] base::Result<std::set<std::uint32_t>> other_shards_of(const TableSpec& spec) const;
   [[nodiscard]] base::Result<OpenedTable> find_ranges(const TableSpec& spec) const;
   // Waits until `ready()` is true, looking again after each answer in shard `shard`.
   template <class Ready>

@@ -96,10 +96,6 @@ base::Result<TableSpec> spec_in(const OpenContent& content) {
   return spec;
 }
 
-std::uint32_t shard_of(std::string_view table, std::size_t index, std::uint32_t shards) {
-  return static_cast<std::uint32_t>((hash_of_name(table) + index) % shards);
-}
-
 std::uint64_t bytes_of_push(std::span<const PushPart> parts) {
   std::uint64_t bytes = kContentAt + parts.size_bytes();
   for (const PushPart& part : parts) bytes += part.keys * sizeof(std::uint64_t);

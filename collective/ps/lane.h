@@ -102,10 +102,6 @@ struct OpenContent {
 // kInvalidArgument: no spec that check() accepts.
 [[nodiscard]] base::Result<TableSpec> spec_in(const OpenContent& content);
 
-// The shard that has range `index` of a table. A pure function of its arguments.
-[[nodiscard]] std::uint32_t shard_of(std::string_view table, std::size_t index,
-                                     std::uint32_t shards);
-
 // Bytes of the message of a push with these parts.
 [[nodiscard]] std::uint64_t bytes_of_push(std::span<const PushPart> parts);
 // A push in a lane, or the places to write one to.

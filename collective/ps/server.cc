@@ -9,6 +9,8 @@
 #include <span>
 #include <utility>
 
+#include "collective/ps/placement.h"
+
 namespace regroup::collective::ps {
 namespace {
 
@@ -19,7 +21,23 @@ constexpr std::chrono::milliseconds kLookForEnded{100};
 // Bytes of messages of one lane that are answered before the next lane has its turn.
 constexpr std::uint64_t kTurnBytes = 8 << 20;
 
+StoreHeader& header_of(const StoreMemory& memory) {
+  return *reinterpret_cast<StoreHeader*>(memory.at(0));
+}
+void wake_servers(std::span<const MappedShard> shards) {
+  std::atomic<std::uint32_t>& views = header_of(shards.front().store).views;
+  views.fetch_add(1, std::memory_order_seq_cst);
+  RealPolicy::wake(views);
+  for (const MappedShard& shard : shards) shmem::ring(shard.lanes.header().server);
+}
+
 }  // namespace
+
+void assign_shards(std::span<const MappedShard> shards, std::span<const std::uint32_t> server_of) {
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    header_of(shards[i].store).server.store(server_of[i], std::memory_order_seq_cst);
+  wake_servers(shards);
+}
 
 base::Result<MappedShard> MappedShard::open(const ShardMemory& memory, StoreMemory::Mode mode) {
   REGROUP_ASSIGN_OR_RETURN(Lanes lanes, Lanes::open(memory.lanes));
@@ -32,18 +50,23 @@ base::Result<MappedShard> MappedShard::open(const ShardMemory& memory, StoreMemo
   return MappedShard{std::move(store), std::move(lanes)};
 }
 
-ShardServer::ShardServer(const MappedShard& shard, ShardLock lock, std::unique_ptr<Store> store)
-    : shard_(&shard), lock_(std::move(lock)), store_(std::move(store)) {}
+ShardServer::ShardServer(const MappedShard& shard, const StoreMemory& tables, ShardLock lock,
+                         std::unique_ptr<Store> store)
+    : shard_(&shard), tables_(&tables), lock_(std::move(lock)), store_(std::move(store)) {}
 
-base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(const MappedShard& shard,
+base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const MappedShard> shards,
+                                                               std::size_t number,
                                                                base::TimePoint deadline) {
+  const MappedShard& shard = shards[number];
   REGROUP_ASSIGN_OR_RETURN(ShardLock lock, ShardLock::acquire(shard.store, deadline));
   REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::attach(shard.store));
-  std::unique_ptr<ShardServer> server(new ShardServer(shard, std::move(lock), std::move(store)));
+  std::unique_ptr<ShardServer> server(
+      new ShardServer(shard, shards.front().store, std::move(lock), std::move(store)));
   // One replica: what is in the log is committed.
   base::Status status;
   server->store_->each([&](Range& range) {
     if (base::Status applied = range.apply(range.newest()); !applied.ok()) status = applied;
+    range.adopt_epoch(range.epoch() + 1);
   });
   REGROUP_RETURN_IF_ERROR(status);
   server->store_->release_log();
@@ -53,10 +76,13 @@ base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(const MappedShard
   return server;
 }
 
-base::Status ShardServer::serve(const std::atomic<bool>& stop) {
+base::Status ShardServer::serve(const std::atomic<bool>& stop, std::uint32_t server) {
   const Lanes& lanes = shard_->lanes;
+  const auto ending = [&] {
+    return stop.load(std::memory_order_seq_cst) || server_of(shard_->store) != server;
+  };
   const auto ready = [&] {
-    if (stop.load(std::memory_order_seq_cst)) return true;
+    if (ending()) return true;
     for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
       const Lane& lane = lanes.lane(i);
       if (lane.client.load(std::memory_order_seq_cst) != 0 &&
@@ -66,7 +92,7 @@ base::Status ShardServer::serve(const std::atomic<bool>& stop) {
     }
     return false;
   };
-  while (!stop.load(std::memory_order_seq_cst)) {
+  while (!ending()) {
     REGROUP_ASSIGN_OR_RETURN(const std::size_t answered, poll());
     if (const base::TimePoint now = RealPolicy::now(); now - lanes_freed_ >= kLookForEnded) {
       free_lanes();
@@ -157,8 +183,9 @@ base::Status ShardServer::open_table(const OpenContent& content) {
   REGROUP_RETURN_IF_ERROR(differs);
   const LaneSpec& here = shard_->lanes.spec();
   const std::vector<PositionRange> ranges = ranges_of(spec, here.shards);
+  REGROUP_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> placed, place(spec, ranges));
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    if (shard_of(spec.name, i, here.shards) != here.shard) continue;
+    if (placed[i] != here.shard) continue;
     // A server that died may have made some of them.
     bool there = false;
     store_->each([&](const Range& range) {
@@ -168,6 +195,39 @@ base::Status ShardServer::open_table(const OpenContent& content) {
     REGROUP_RETURN_IF_ERROR(store_->open_range(next++, spec, ranges[i]).status());
   }
   return {};
+}
+
+base::Result<std::vector<std::uint32_t>> ShardServer::place(const TableSpec& spec,
+                                                            std::span<const PositionRange> ranges) {
+  const LaneSpec& here = shard_->lanes.spec();
+  if (here.shards == 1) return std::vector<std::uint32_t>(ranges.size());
+  REGROUP_ASSIGN_OR_RETURN(const std::vector<PlacedTable> tables, tables_in(*tables_));
+  std::vector<ShardUse> used(here.shards);
+  for (const PlacedTable& table : tables) {
+    const std::vector<PositionRange> cuts = ranges_of(table.spec, here.shards);
+    if (cuts.size() != table.shard_of.size() ||
+        std::ranges::any_of(table.shard_of, [&](auto shard) { return shard >= here.shards; })) {
+      return base::internal_error(
+          fmt::format("store: the places of table {} are damaged", table.spec.name));
+    }
+    if (table.spec.name == spec.name) {
+      REGROUP_RETURN_IF_ERROR(check_same(spec, table.spec, "the server"));
+      return table.shard_of;
+    }
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      used[table.shard_of[i]].bytes += expected_bytes(table.spec, cuts[i]);
+      ++used[table.shard_of[i]].ranges;
+    }
+  }
+  if (here.shard != 0) {
+    return base::invalid_argument(fmt::format(
+        "table {}: shard {} is asked before shard 0, which places it", spec.name, here.shard));
+  }
+  std::vector<std::uint64_t> bytes;
+  for (const PositionRange& range : ranges) bytes.push_back(expected_bytes(spec, range));
+  std::vector<std::uint32_t> placed = place_ranges(bytes, std::move(used));
+  REGROUP_RETURN_IF_ERROR(store_->place_table(spec, placed));
+  return placed;
 }
 
 base::Status ShardServer::push(std::uint64_t client, std::byte* message,
@@ -244,7 +304,8 @@ void ShardServer::free_lanes() {
 }
 
 base::Result<std::unique_ptr<Server>> Server::start(const ServerMemory& memory,
-                                                    std::chrono::seconds takeover) {
+                                                    std::chrono::seconds takeover,
+                                                    std::uint32_t number) {
   if (memory.shards.empty()) return base::invalid_argument("server: expected shards, got none");
   std::vector<MappedShard> shards;
   for (const ShardMemory& shard : memory.shards) {
@@ -252,9 +313,8 @@ base::Result<std::unique_ptr<Server>> Server::start(const ServerMemory& memory,
                              MappedShard::open(shard, StoreMemory::Mode::kWrite));
     shards.push_back(std::move(mapped));
   }
-  std::unique_ptr<Server> server(new Server(std::move(shards)));
-  for (std::size_t i = 0; i < server->shards_.size(); ++i)
-    server->threads_.emplace_back(&Server::run, server.get(), i, takeover);
+  std::unique_ptr<Server> server(new Server(std::move(shards), number));
+  server->watch_ = std::thread(&Server::watch, server.get(), takeover);
   return server;
 }
 
@@ -265,26 +325,47 @@ Server::~Server() {
 
 void Server::stop() {
   stop_.store(true, std::memory_order_seq_cst);
-  for (const MappedShard& shard : shards_) shmem::ring(shard.lanes.header().server);
+  wake_servers(shards_);
 }
 
 base::Status Server::wait() {
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
+  if (watch_.joinable()) watch_.join();
   const std::lock_guard lock(mutex_);
   return first_error_;
+}
+
+void Server::watch(std::chrono::seconds takeover) {
+  std::atomic<std::uint32_t>& views = header_of(shards_.front().store).views;
+  std::vector<std::thread> threads(shards_.size());
+  std::vector<std::atomic<bool>> running(shards_.size());
+  while (!stop_.load(std::memory_order_seq_cst)) {
+    const std::uint32_t seen = views.load(std::memory_order_seq_cst);
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      if (!has(i) || running[i].load(std::memory_order_acquire)) continue;
+      if (threads[i].joinable()) threads[i].join();
+      running[i].store(true, std::memory_order_relaxed);
+      threads[i] = std::thread([this, i, takeover, &running] {
+        run(i, takeover);
+        running[i].store(false, std::memory_order_release);
+      });
+    }
+    // It looks again anyway: a thread that ended while its shard came back is started then.
+    RealPolicy::wait(views, seen, RealPolicy::now() + kLookForEnded);
+  }
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 void Server::run(std::size_t shard, std::chrono::seconds takeover) {
   const base::TimePoint end = RealPolicy::now() + takeover;
   base::Status status;
-  while (!stop_.load(std::memory_order_seq_cst)) {
+  while (!stop_.load(std::memory_order_seq_cst) && has(shard)) {
     // In slices, so that stop() is noticed.
     const base::TimePoint slice = std::min(end, RealPolicy::now() + kLookForEnded);
-    auto server = ShardServer::attach(shards_[shard], slice);
+    auto server = ShardServer::attach(shards_, shard, slice);
     if (server.code() == base::Code::kDeadlineExceeded && slice < end) continue;
-    status = server.ok() ? (*server)->serve(stop_) : server.status();
+    status = server.ok() ? (*server)->serve(stop_, number_) : server.status();
     break;
   }
   if (status.ok()) return;

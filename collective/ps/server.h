@@ -1,6 +1,7 @@
-// A server of a parameter server: for each shard a thread that is the writer of the shard's store
-// and reads the lanes of its clients. It may be killed at any instruction: the next server waits
-// for the store's lock, applies what the log has, and reads on where the dead one stopped.
+// A server of a parameter server: for each of its shards a thread that is the writer of the shard's
+// store and reads the lanes of its clients. It may be killed at any instruction: the next server
+// waits for the store's lock, applies what the log has, and reads on where the dead one stopped.
+// The agent says in the stores which server has which shard; a shard moves in the same way.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,44 +34,51 @@ struct MappedShard {
 // Serves one shard. One thread, the one that called attach().
 class ShardServer {
  public:
-  // Waits for the store's lock until `deadline`, attaches, applies the pushes of the log. `shard`
-  // must outlive it. kDeadlineExceeded: another server lives. kDataLoss: the store is damaged.
-  [[nodiscard]] static base::Result<std::unique_ptr<ShardServer>> attach(const MappedShard& shard,
-                                                                         base::TimePoint deadline);
-  // Answers messages until `stop` is true; who sets it then rings the bell of the lanes. An error
-  // means that the store is damaged.
-  [[nodiscard]] base::Status serve(const std::atomic<bool>& stop);
+  // Waits for the store's lock of shard `shard` until `deadline`, attaches, applies the pushes of
+  // the log, begins the next epoch of each range. `shards`, all of the host, must outlive it.
+  // kDeadlineExceeded: another server lives. kDataLoss: the store is damaged.
+  [[nodiscard]] static base::Result<std::unique_ptr<ShardServer>> attach(
+      std::span<const MappedShard> shards, std::size_t shard, base::TimePoint deadline);
+  // Answers messages until `stop` is true or the store is another server's than `server`; who
+  // changes one of them then rings the bell of the lanes. An error means that the store is damaged.
+  [[nodiscard]] base::Status serve(const std::atomic<bool>& stop, std::uint32_t server);
   // Answers what is written now; returns the number of messages.
   [[nodiscard]] base::Result<std::size_t> poll();
   // Frees the lanes of clients that have ended, whose messages are all answered.
   void free_lanes();
 
  private:
-  ShardServer(const MappedShard& shard, ShardLock lock, std::unique_ptr<Store> store);
+  ShardServer(const MappedShard& shard, const StoreMemory& tables, ShardLock lock,
+              std::unique_ptr<Store> store);
   [[nodiscard]] base::Result<std::size_t> poll_lane(std::uint32_t number);
   [[nodiscard]] base::Status answer(std::uint32_t number, std::uint64_t place,
                                     const MessageHeader& header);
   [[nodiscard]] base::Status open_table(const OpenContent& content);
+  // The shard of each range of a table. The server of shard 0 decides, once.
+  [[nodiscard]] base::Result<std::vector<std::uint32_t>> place(
+      const TableSpec& spec, std::span<const PositionRange> ranges);
   [[nodiscard]] base::Status push(std::uint64_t client, std::byte* message,
                                   const MessageHeader& header);
   [[nodiscard]] base::Status push_part(const Push& push, Range& range);
   void refuse_lane(Lane& lane, const base::Status& why);
 
   const MappedShard* shard_;
+  const StoreMemory* tables_;  // the store of shard 0, which says where ranges lie
   ShardLock lock_;
   std::unique_ptr<Store> store_;
   std::vector<std::uint64_t> positions_;  // of the part that is pushed
   base::TimePoint lanes_freed_{};
 };
 
-// All shards of a host, each with a thread. One thread at a time calls its functions, except
-// stop().
+// Server `number` of a host: those of the host's shards that the agent has given to it, now or
+// later, each with a thread. One thread at a time calls its functions, except stop().
 class Server {
  public:
-  // Starts the threads; each waits for its store's lock for at most `takeover`. `memory`: its
-  // descriptors may be closed afterwards.
+  // Starts the threads; each waits for its store's lock for at most `takeover`. `memory`: all
+  // shards of the host; its descriptors may be closed afterwards. A new store is server 0's.
   [[nodiscard]] static base::Result<std::unique_ptr<Server>> start(const ServerMemory& memory,
-                                                                   std::chrono::seconds takeover);
+                                                                   std::chrono::seconds takeover,
+                                                                   std::uint32_t number = 0);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -79,14 +88,25 @@ class Server {
   [[nodiscard]] base::Status wait();
 
  private:
-  explicit Server(std::vector<MappedShard> shards) : shards_(std::move(shards)) {}
+  Server(std::vector<MappedShard> shards, std::uint32_t number)
+      : shards_(std::move(shards)), number_(number) {}
+  // Starts a thread for each shard that is this server's and has none, until stop().
+  void watch(std::chrono::seconds takeover);
   void run(std::size_t shard, std::chrono::seconds takeover);
+  [[nodiscard]] bool has(std::size_t shard) const {
+    return server_of(shards_[shard].store) == number_;
+  }
 
-  std::vector<MappedShard> shards_;
+  const std::vector<MappedShard> shards_;
+  const std::uint32_t number_;
   std::atomic<bool> stop_ = false;
   std::mutex mutex_;
   base::Status first_error_;  // under mutex_
-  std::vector<std::thread> threads_;
+  std::thread watch_;
 };
+
+// Says which server has each shard, by shard, and wakes all servers. `shards` are mapped for
+// writing. Any process; one at a time.
+void assign_shards(std::span<const MappedShard> shards, std::span<const std::uint32_t> server_of);
 
 }  // namespace regroup::collective::ps

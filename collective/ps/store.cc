@@ -58,4 +58,35 @@ base::Result<std::vector<const RangeHeader*>> ranges_in(const StoreMemory& memor
   return out;
 }
 
+std::uint64_t used_bytes(const StoreMemory& memory) {
+  const BasicBlocks<RealAccess> blocks(memory);
+  return (blocks.blocks() - blocks.free_blocks()) * kBlockBytes;
+}
+
+base::Result<std::vector<PlacedTable>> tables_in(const StoreMemory& memory) {
+  REGROUP_RETURN_IF_ERROR(check_store(memory));
+  std::vector<PlacedTable> out;
+  base::Status status;
+  BasicBlocks<RealAccess>(memory).each_of(BlockUse::kTable, [&](std::uint64_t block) {
+    const std::byte* const at = memory.at(block * kBlockBytes);
+    const auto& header = *reinterpret_cast<const RangeHeader*>(at);
+    base::Result<TableSpec> spec = spec_of(header);
+    if (spec.ok() && header.positions.last >= kMaxRanges)
+      spec = base::data_loss(fmt::format("store: table {} is damaged", spec->name));
+    if (!spec.ok()) {
+      status = spec.status();
+      return;
+    }
+    const auto* const shards = reinterpret_cast<const std::uint8_t*>(at + kPageBytes);
+    out.push_back({std::move(*spec), {shards, shards + header.positions.last + 1}});
+  });
+  REGROUP_RETURN_IF_ERROR(status);
+  return out;
+}
+
+std::uint32_t server_of(const StoreMemory& memory) {
+  return static_cast<std::uint32_t>(
+      reinterpret_cast<const StoreHeader*>(memory.at(0))->server.load(std::memory_order_seq_cst));
+}
+
 }  // namespace regroup::collective::ps

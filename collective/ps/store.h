@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,20 @@ namespace regroup::collective::ps {
 [[nodiscard]] base::Status check_store(const StoreMemory& memory);
 // The headers of all ranges of a store, for readers. kDataLoss as check_store().
 [[nodiscard]] base::Result<std::vector<const RangeHeader*>> ranges_in(const StoreMemory& memory);
+
+// Bytes of a store's blocks that are in use.
+[[nodiscard]] std::uint64_t used_bytes(const StoreMemory& memory);
+
+// A table and where its ranges lie, as the store of shard 0 has it.
+struct PlacedTable {
+  TableSpec spec;
+  std::vector<std::uint32_t> shard_of;  // by range, in the order of positions
+};
+// All tables that a store places. kDataLoss as check_store(), or a damaged table.
+[[nodiscard]] base::Result<std::vector<PlacedTable>> tables_in(const StoreMemory& memory);
+
+// The number of the server that the agent wants to write the store. All others end their writing.
+[[nodiscard]] std::uint32_t server_of(const StoreMemory& memory);
 
 // The calling thread holds the ShardLock of `memory` as long as the store lives, and is the only
 // one that uses it. Errors of attach(), besides those of the functions it calls: kDataLoss, bytes
@@ -66,6 +81,19 @@ class BasicStore {
     blocks_.own(block, 1, BlockUse::kRange, id);
     ranges_[id] = std::make_unique<BasicRange<P>>(blocks_, ring_, block, spec);
     return range(id);
+  }
+  // Notes where the ranges of a table lie, which the store does not place yet. A crash leaves all
+  // of it or nothing. kResourceExhausted: no memory is left. kInvalidArgument: `spec` fails
+  // check().
+  [[nodiscard]] base::Status place_table(const TableSpec& spec,
+                                         std::span<const std::uint32_t> shard_of) {
+    REGROUP_RETURN_IF_ERROR(check(spec));
+    REGROUP_ASSIGN_OR_RETURN(const std::uint64_t block, blocks_.find());
+    write_header(block, kTableId, spec, {0, shard_of.size() - 1});
+    const std::vector<std::uint8_t> shards(shard_of.begin(), shard_of.end());
+    P::write(blocks_.memory().at(block * kBlockBytes) + kPageBytes, shards.data(), shards.size());
+    blocks_.own(block, 1, BlockUse::kTable, 0);
+    return {};
   }
   // Null if there is none.
   [[nodiscard]] BasicRange<P>* range(std::uint32_t id) const {

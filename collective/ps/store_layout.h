@@ -38,6 +38,10 @@ struct StoreHeader {
   alignas(128) pthread_mutex_t writer;  // robust: the thread that holds it is the only writer
   alignas(128) Word ring_tail;          // sequence number << 32 | line of the oldest entry
   Word segments;                        // in which blocks may be used
+  // By the agent. A server that is not `server` ends its writing. The change of `views` in the
+  // store of shard 0 wakes servers: 32 bits, since a futex has so many.
+  alignas(128) Word server;
+  std::atomic<std::uint32_t> views;
 };
 static_assert(sizeof(StoreHeader) <= kPageBytes);
 
@@ -79,6 +83,10 @@ struct RangeHeader {
   Word slices;   // offset of a dense range's two buffers
   Word current;  // LSN << 1 | buffer of the values of a dense range
 };
+// A block of use kTable, in the store of shard 0 only: a RangeHeader with id kTableId, whose
+// positions are the numbers of the table's ranges; from kPageBytes on the shard of each, a byte.
+inline constexpr std::uint32_t kTableId = ~std::uint32_t{0};
+static_assert(kPageBytes + kMaxRanges <= kBlockBytes);
 struct ClientWords {
   Word id;    // client + 1; 0: free
   Word last;  // the number of its last push that is applied

@@ -6,9 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <map>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -16,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/printable.h"
+#include "base/values.h"
 #include "collective/ps/server.h"
 
 namespace {
@@ -24,12 +27,13 @@ using namespace regroup;
 using collective::ps::Server;
 
 constexpr std::string_view kHelp =
-    "usage: regroup-ps --memory LANES:SEGMENT,SEGMENT...[;...] [--with-parent PID]\n"
+    "usage: regroup-ps --memory LANES:SEGMENT,SEGMENT...[;...] [--server N] [--with-parent PID]\n"
     "Serve the parameter server of this host, in memory behind the inherited descriptors of\n"
     "these numbers: for each shard its lanes and the segments of its store. Waits until the\n"
     "server before it has ended, and goes on where that one stopped. It is started by\n"
-    "regroup. SIGTERM ends it with exit status 0. --with-parent: it ends when its parent, process\n"
-    "PID, has ended.\n";
+    "regroup. SIGTERM ends it with exit status 0. --server: its number, 0 by default. It serves\n"
+    "the shards that the stores name this server for. --with-parent: it ends when its parent,\n"
+    "process PID, has ended.\n";
 // How long it waits for the server before it. The kernel frees its locks as it ends.
 constexpr std::chrono::seconds kTakeover{60};
 
@@ -69,8 +73,14 @@ void end_with(base::Fd parent) {
 
 int main(int argc, char** argv) {
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
-  const bool with_parent = words.size() == 5 && std::string_view(words[3]) == "--with-parent";
-  if ((words.size() != 3 && !with_parent) || std::string_view(words[1]) != "--memory") {
+  std::map<std::string_view, std::string_view> given;
+  for (std::size_t i = 1; i + 1 < words.size(); i += 2) given[words[i]] = words[i + 1];
+  const bool known = std::ranges::all_of(given, [](const auto& one) {
+    return one.first == "--memory" || one.first == "--server" || one.first == "--with-parent";
+  });
+  std::uint32_t number = 0;
+  if (words.size() % 2 == 0 || !known || !given.contains("--memory") ||
+      (given.contains("--server") && !base::read_number(given["--server"], number))) {
     const bool help = words.size() == 2 && std::string_view(words[1]) == "--help";
     fmt::print(help ? stdout : stderr, "{}", kHelp);
     return help ? 0 : 2;
@@ -80,15 +90,15 @@ int main(int argc, char** argv) {
   sigaddset(&ending, SIGTERM);
   sigaddset(&ending, SIGINT);
   ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);  // before any thread, which inherits it
-  const auto memory = collective::ps::parse_server_memory(words[2]);
+  const auto memory = collective::ps::parse_server_memory(given["--memory"]);
   if (!memory.ok()) return fail(memory.status(), 2);
-  if (with_parent) {
-    auto parent = open_parent(words[4]);
+  if (given.contains("--with-parent")) {
+    auto parent = open_parent(given["--with-parent"]);
     if (!parent.ok()) return fail(parent.status(), 2);
     if (!parent->valid()) return 0;
     end_with(std::move(*parent));
   }
-  auto server = Server::start(*memory, kTakeover);
+  auto server = Server::start(*memory, kTakeover, number);
   if (!server.ok()) return fail(server.status(), 1);
   std::thread([&ending, &running = **server] {
     int signal = 0;

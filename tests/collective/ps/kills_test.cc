@@ -112,7 +112,7 @@ int serve_until_killed(const Served& served, long ns) {
 
 class Kills : public ::testing::Test {
  protected:
-  Kills() {
+  explicit Kills(const ServerMemorySpec& spec = Served::small()) : served_(spec) {
     void* const memory =
         ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     shared_ = new (memory) Shared();
@@ -207,6 +207,154 @@ TEST_F(Kills, NoPushIsLostOrDoubledHoweverOftenServersAreKilled) {
   check(*client, open(*client, counts()), open(*client, dense()));
   EXPECT_EQ(server.end(SIGTERM), 0);
   RecordProperty("pushes", static_cast<int>(pushes()));
+}
+
+constexpr std::uint32_t kServers = 3;
+class KillsOfSeveral : public Kills {
+ protected:
+  KillsOfSeveral() : Kills(Served::small(kServers)) { served_.assign({0, 1, 2}); }
+  // A client for each of kClients, until shared_->stop.
+  [[nodiscard]] std::vector<Child> clients() {
+    std::vector<Child> out;
+    for (std::size_t i = 0; i < kClients; ++i) {
+      out.emplace_back(
+          [&, i] { return push_all(served_, i + 1, shared_->said[i], shared_->stop); });
+    }
+    return out;
+  }
+  void await_pushes(std::uint64_t count) const {
+    for (const base::TimePoint end = in(kLong); pushes() < count;) {
+      ASSERT_LT(in(0ms), end) << pushes() << " pushes";
+      ::usleep(200);
+    }
+  }
+  void check_all() {
+    const auto client = served_.client(1'000'000);
+    check(*client, open(*client, counts()), open(*client, dense()));
+  }
+};
+
+// Any of three servers is killed, and now and then a client; the others go on.
+TEST_F(KillsOfSeveral, NoPushIsLostOrDoubledHoweverOftenOneOfThemIsKilled) {
+  const int kills = std::getenv("REGROUP_TEST_FULL") != nullptr ? 2000 : 20;
+  std::vector<Child> servers;
+  for (std::uint32_t i = 0; i < kServers; ++i) servers.push_back(served_.server(i));
+  std::vector<Child> pushing = clients();
+  std::uint64_t number = 100;
+  const auto begin_victim = [&] {
+    return Child(
+        [&, number] { return push_all(served_, number, shared_->said[kClients], shared_->stop); });
+  };
+  Child victim = begin_victim();
+  std::mt19937 random(3);
+  for (int kill = 0; kill < kills; ++kill) {
+    ASSERT_NO_FATAL_FAILURE(await_pushes(pushes() + 1));
+    ::usleep(random() % 2000);
+    const std::uint32_t one = random() % kServers;
+    ASSERT_TRUE(WIFSIGNALED(servers[one].end(SIGKILL)));
+    servers[one] = served_.server(one);
+    if (kill % 5 == 4) {
+      ASSERT_TRUE(WIFSIGNALED(victim.end(SIGKILL)));
+      ++number;
+      victim = begin_victim();
+    }
+  }
+  ASSERT_NO_FATAL_FAILURE(await_pushes(pushes() + 500));  // the log rings wrap
+  shared_->stop = true;
+  for (Child& client : pushing) EXPECT_EQ(client.end(), 0);
+  EXPECT_EQ(victim.end(), 0);
+  check_all();
+  for (Child& server : servers) EXPECT_EQ(server.end(SIGTERM), 0);
+}
+
+TEST_F(KillsOfSeveral, ShardsMoveBetweenServersWhileClientsPush) {
+  std::vector<Child> servers;
+  for (std::uint32_t i = 0; i < 2; ++i) servers.push_back(served_.server(i));
+  std::vector<std::uint32_t> server_of{0, 0, 0};
+  served_.assign(server_of);
+  std::vector<Child> pushing = clients();
+  std::mt19937 random(4);
+  for (int round = 0; round < 30; ++round) {
+    ASSERT_NO_FATAL_FAILURE(await_pushes(pushes() + 1));
+    const std::size_t shard = random() % kServers;
+    server_of[shard] = 1 - server_of[shard];
+    served_.assign(server_of);
+    if (round % 2 == 0) {
+      ASSERT_NO_FATAL_FAILURE(served_.await_server(shard, servers[server_of[shard]].pid()));
+    }
+  }
+  served_.assign({1, 1, 1});  // server 0 leaves
+  EXPECT_EQ(servers[0].end(SIGTERM), 0);
+  ASSERT_NO_FATAL_FAILURE(await_pushes(pushes() + 100));
+  shared_->stop = true;
+  for (Child& client : pushing) EXPECT_EQ(client.end(), 0);
+  check_all();
+  EXPECT_EQ(servers[1].end(SIGTERM), 0);
+}
+
+TEST_F(KillsOfSeveral, PushesToTheOthersGoOnWhileOneIsDead) {
+  std::vector<Child> servers;
+  for (std::uint32_t i = 0; i < kServers; ++i) servers.push_back(served_.server(i));
+  const auto client = served_.client(1);
+  std::vector<Table> tables;  // of one range each, so each in another shard
+  for (const char* const name : {"a", "b", "c"})
+    tables.push_back(open(*client, {.name = name, .rows = 1, .dtype = Dtype::kInt64}));
+  const auto push_one = [&](Table table) {
+    const std::int64_t one = 1;
+    const auto ticket = client->push(table, std::as_bytes(std::span(&one, 1)));
+    EXPECT_TRUE(ticket.ok()) << ticket.status().to_string();
+    return *ticket;
+  };
+  ASSERT_TRUE(WIFSIGNALED(servers[1].end(SIGKILL)));
+  const Ticket held = push_one(tables[1]);
+  for (int i = 0; i < 10; ++i) {
+    for (const Table table : {tables[0], tables[2]})
+      EXPECT_TRUE(client->wait(push_one(table), kLong).ok());
+  }
+  EXPECT_EQ(client->wait(held, 1ms).code(), base::Code::kDeadlineExceeded);
+  servers[1] = served_.server(1);
+  EXPECT_TRUE(client->wait(held, kLong).ok());
+  EXPECT_EQ(pull<std::int64_t>(*client, tables[0]), std::vector<std::int64_t>{10});
+  EXPECT_EQ(pull<std::int64_t>(*client, tables[1]), std::vector<std::int64_t>{1});
+}
+
+// The server that places tables dies at random moments: each table has one place, whoever asks.
+TEST_F(KillsOfSeveral, ATableIsPlacedOnceThoughItsServerIsKilled) {
+  std::vector<Child> servers;
+  for (std::uint32_t i = 0; i < kServers; ++i) servers.push_back(served_.server(i));
+  const auto open_all = [&](std::uint64_t number) {
+    return Child([&, number] {
+      const auto client = served_.attach(number);
+      if (!client.ok()) return 1;
+      for (int i = 0; i < 12; ++i) {
+        const TableSpec spec{.name = "t" + std::to_string(i), .rows = 10, .dtype = Dtype::kInt64};
+        if (const auto opened = (*client)->open(spec); !opened.ok()) {
+          ::dprintf(2, "open: %s\n", opened.status().to_string().c_str());
+          return 2;
+        }
+      }
+      return 0;
+    });
+  };
+  Child first = open_all(1), second = open_all(2);
+  std::mt19937 random(5);
+  for (int kill = 0; kill < 10; ++kill) {
+    ::usleep(random() % 3000);
+    ASSERT_TRUE(WIFSIGNALED(servers[0].end(SIGKILL)));
+    servers[0] = served_.server(0);
+  }
+  EXPECT_EQ(first.end(), 0);
+  EXPECT_EQ(second.end(), 0);
+  const auto tables = tables_in(served_.map(0).store);
+  ASSERT_TRUE(tables.ok());
+  EXPECT_EQ(tables->size(), 12U);
+  std::vector<int> placed(kServers);
+  for (const PlacedTable& table : *tables) ++placed.at(table.shard_of.at(0));
+  EXPECT_EQ(placed, std::vector<int>(kServers, 4));
+  std::size_t ranges = 0;
+  for (std::size_t shard = 0; shard < kServers; ++shard)
+    ranges += ranges_in(served_.map(shard).store)->size();
+  EXPECT_EQ(ranges, 12U);
 }
 
 // All processes end, then all come back: the memory alone has everything.

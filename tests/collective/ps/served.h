@@ -73,22 +73,23 @@ struct Served {
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     memory = std::move(*made);
   }
-  static ServerMemorySpec small() {
+  static ServerMemorySpec small() { return small(2); }
+  static ServerMemorySpec small(std::uint32_t shards) {
     return {.job_seed = 7,
-            .shards = 2,
+            .shards = shards,
             .segments = 4,
             .segment_bytes = 2 << 20,
             .ring_bytes = 256 << 10,
             .lanes = 8,
             .lane_bytes = 64 << 10};
   }
-  // What a server's process executes; ends with 0 by SIGTERM only.
-  [[nodiscard]] int serve() const {
+  // What the process of server `number` executes; ends with 0 by SIGTERM only.
+  [[nodiscard]] int serve(std::uint32_t number = 0) const {
     sigset_t term;
     ::sigemptyset(&term);
     ::sigaddset(&term, SIGTERM);
     ::pthread_sigmask(SIG_BLOCK, &term, nullptr);
-    auto server = Server::start(memory.get(), kLong);
+    auto server = Server::start(memory.get(), kLong, number);
     if (!server.ok()) return 1;
     std::thread([&] {
       int signal = 0;
@@ -99,8 +100,23 @@ struct Served {
     if (!status.ok()) ::dprintf(2, "server: %s\n", status.to_string().c_str());
     return status.ok() ? 0 : 1;
   }
-  [[nodiscard]] Child server() const {
-    return Child([this] { return serve(); });
+  [[nodiscard]] Child server(std::uint32_t number = 0) const {
+    return Child([this, number] { return serve(number); });
+  }
+  // Gives shard i to server server_of[i].
+  void assign(const std::vector<std::uint32_t>& server_of) const {
+    std::vector<MappedShard> shards;
+    for (std::size_t i = 0; i < server_of.size(); ++i) shards.push_back(map(i));
+    assign_shards(shards, server_of);
+  }
+  // Waits until process `server` serves shard `shard`.
+  void await_server(std::size_t shard, pid_t server) const {
+    const MappedShard mapped = map(shard);
+    for (const base::TimePoint end = in(kLong);
+         mapped.lanes.header().process.load() != static_cast<std::uint64_t>(server);) {
+      ASSERT_LT(in(std::chrono::seconds(0)), end) << "shard " << shard << " is not served";
+      ::usleep(200);
+    }
   }
   [[nodiscard]] base::Result<std::unique_ptr<Client>> attach(
       std::uint64_t number, std::chrono::nanoseconds deadline = kLong) const {
