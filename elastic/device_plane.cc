@@ -30,15 +30,16 @@ std::span<std::byte> span_of(DevicePointer pointer, std::size_t bytes) {
 }  // namespace
 
 Result<std::unique_ptr<DevicePlane>> DevicePlane::open(const DeviceStream& stream,
-                                                       Participant& self, collective::Dtype dtype,
+                                                       Participant& self, Kernels kernels,
+                                                       collective::Dtype dtype,
                                                        std::size_t leaf_bytes) {
-  std::unique_ptr<DevicePlane> plane(new DevicePlane(stream, self, dtype, leaf_bytes));
+  std::unique_ptr<DevicePlane> plane(
+      new DevicePlane(stream, self, std::move(kernels), dtype, leaf_bytes));
   REGROUP_RETURN_IF_ERROR(plane->prepare());
   return plane;
 }
 
 Status DevicePlane::prepare() {
-  REGROUP_ASSIGN_OR_RETURN(kernels_, collective::cuda::DeviceKernels::load(driver_));
   scratch_ = std::make_unique<collective::cuda::DeviceScratch>(driver_);
   REGROUP_ASSIGN_OR_RETURN(pair_, collective::cuda::TreePlan::compile(kPair, 2));
   REGROUP_ASSIGN_OR_RETURN(watcher_,
@@ -126,9 +127,9 @@ void DevicePlane::withdraw(std::uint32_t buffer) { watcher_->withdraw(seal_word(
 Status DevicePlane::add(std::uint32_t left, std::uint32_t right, proto::Seal seal) {
   const void* const inputs[] = {leaf(left).data(), leaf(right).data()};
   return watcher_->overwrite(mark_of(right, seal), stream_.stream(), [&] {
-    return kernels_->sum(pair_,
-                         {inputs, {}, leaf(right).data(), bytes_ / collective::size_of(dtype_)},
-                         dtype_, collective::Op::kSum, stream_.stream());
+    return kernels_.sum(pair_,
+                        {inputs, {}, leaf(right).data(), bytes_ / collective::size_of(dtype_)},
+                        dtype_, collective::Op::kSum, stream_.stream());
   });
 }
 
@@ -178,7 +179,7 @@ Status DevicePlane::enter() {
   spec.stream = sums_;
   spec.bell = &self_.own_slot().bell;
   spec.check = [this] { return self_.revoked() ? base::revoked("revoked") : Status(); };
-  reducer_ = std::make_unique<collective::cuda::DeviceReducer>(driver_, *kernels_, *watcher_,
+  reducer_ = std::make_unique<collective::cuda::DeviceReducer>(driver_, kernels_, *watcher_,
                                                                *scratch_, std::move(spec));
   return {};
 }

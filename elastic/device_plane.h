@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,11 +30,13 @@ namespace regroup::elastic {
 // wait that took too long every call fails.
 class DevicePlane {
  public:
-  // For a member with a device line: maps it, loads the kernels and starts the watcher.
+  using Kernels = collective::cuda::DeviceKernels;
+  // For a member with a device line: maps it and starts the watcher.
   // `leaf_bytes`: of a gradient. `stream` and `self` must outlive this object. Errors are the
   // driver's.
   [[nodiscard]] static base::Result<std::unique_ptr<DevicePlane>> open(const DeviceStream& stream,
                                                                        Participant& self,
+                                                                       Kernels kernels,
                                                                        collective::Dtype dtype,
                                                                        std::size_t leaf_bytes);
   ~DevicePlane();
@@ -74,9 +76,14 @@ class DevicePlane {
   using Driver = collective::cuda::Driver;
   using DevicePointer = collective::cuda::DevicePointer;
 
-  DevicePlane(const DeviceStream& stream, Participant& self, collective::Dtype dtype,
-              std::size_t leaf_bytes)
-      : stream_(stream), driver_(stream.driver()), self_(self), dtype_(dtype), bytes_(leaf_bytes) {}
+  DevicePlane(const DeviceStream& stream, Participant& self, Kernels kernels,
+              collective::Dtype dtype, std::size_t leaf_bytes)
+      : stream_(stream),
+        driver_(stream.driver()),
+        self_(self),
+        kernels_(std::move(kernels)),
+        dtype_(dtype),
+        bytes_(leaf_bytes) {}
   [[nodiscard]] base::Status prepare();
   struct Line {
     collective::cuda::MappedLine memory;
@@ -93,9 +100,9 @@ class DevicePlane {
   const DeviceStream& stream_;
   const Driver& driver_;
   Participant& self_;
+  const Kernels kernels_;
   const collective::Dtype dtype_;
   const std::size_t bytes_;
-  std::optional<collective::cuda::DeviceKernels> kernels_;
   collective::cuda::TreePlan pair_;  // left operand + right operand
   std::unique_ptr<collective::cuda::Watcher> watcher_;
   collective::cuda::Stream sums_ = nullptr;  // for sums of all members alone

@@ -15,11 +15,16 @@ std::byte* address_of(DevicePointer pointer) { return reinterpret_cast<std::byte
 }  // namespace
 
 Result<std::unique_ptr<DeviceStaging>> DeviceStaging::open(std::unique_ptr<DeviceStream> stream,
-                                                           std::size_t bytes) {
+                                                           std::size_t bytes, void* sum) {
   std::unique_ptr<DeviceStaging> out(new DeviceStaging(std::move(stream), bytes));
   const std::string call = fmt::format("cuMemAlloc of {} bytes for a gradient", bytes);
   const DeviceStream& device = *out->stream_;
   REGROUP_RETURN_IF_ERROR(device.check(device.driver().memory_allocate(&out->leaf_, bytes), call));
+  if (sum != nullptr) {
+    out->sum_ = reinterpret_cast<DevicePointer>(sum);
+    out->owns_sum_ = false;
+    return out;
+  }
   REGROUP_RETURN_IF_ERROR(device.check(device.driver().memory_allocate(&out->sum_, bytes), call));
   return out;
 }
@@ -30,7 +35,7 @@ DeviceStaging::~DeviceStaging() {
   const collective::cuda::Driver& driver = stream_->driver();
   for (void* host : pinned_) (void)driver.host_unregister(host);
   if (leaf_ != 0) (void)driver.memory_free(leaf_);
-  if (sum_ != 0) (void)driver.memory_free(sum_);
+  if (owns_sum_ && sum_ != 0) (void)driver.memory_free(sum_);
 }
 
 void DeviceStaging::pin(std::span<std::byte> host) {

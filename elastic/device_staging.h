@@ -17,10 +17,11 @@ namespace regroup::elastic {
 
 class DeviceStaging {
  public:
-  // Allocates a leaf and a sum of `bytes` bytes on the device of `stream`. kResourceExhausted: not
+  // Allocates a leaf and a sum of `bytes` bytes on the device of `stream`. `sum`: memory of the
+  // caller for the sum instead, which outlives this object; null: none. kResourceExhausted: not
   // enough memory there.
   [[nodiscard]] static base::Result<std::unique_ptr<DeviceStaging>> open(
-      std::unique_ptr<DeviceStream> stream, std::size_t bytes);
+      std::unique_ptr<DeviceStream> stream, std::size_t bytes, void* sum);
   ~DeviceStaging();
   DeviceStaging(const DeviceStaging&) = delete;
   DeviceStaging& operator=(const DeviceStaging&) = delete;
@@ -29,6 +30,7 @@ class DeviceStaging {
   // works as well, more slowly. It must stay mapped as long as this object.
   void pin(std::span<std::byte> host);
   [[nodiscard]] const DeviceStream& stream() const { return *stream_; }
+  [[nodiscard]] base::Status change_stream(void* stream) { return stream_->change_stream(stream); }
   // The leaf, in memory of the device.
   [[nodiscard]] std::span<std::byte> leaf() const;
   // Copies the leaf to `host`. Errors as of DeviceStream.
@@ -53,6 +55,7 @@ class DeviceStaging {
   const std::size_t bytes_;
   collective::cuda::DevicePointer leaf_ = 0;
   collective::cuda::DevicePointer sum_ = 0;
+  bool owns_sum_ = true;
   std::vector<void*> pinned_;
 };
 

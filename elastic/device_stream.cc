@@ -93,11 +93,24 @@ Status DeviceStream::copy_to_device(DevicePointer to, std::span<const std::byte>
   return wait("copy to the device");
 }
 
+Status DeviceStream::change_stream(void* stream) {
+  auto* const next = static_cast<collective::cuda::Stream>(stream);
+  if (next == stream_) return {};
+  REGROUP_RETURN_IF_ERROR(check(driver_.event_record(event_, stream_), "cuEventRecord"));
+  REGROUP_RETURN_IF_ERROR(check(driver_.stream_wait_event(next, event_, 0), "cuStreamWaitEvent"));
+  stream_ = next;
+  return {};
+}
+
 Status DeviceStream::wait(const char* what) const {
   REGROUP_RETURN_IF_ERROR(check(driver_.event_record(event_, stream_), "cuEventRecord"));
+  return wait(event_, what);
+}
+
+Status DeviceStream::wait(collective::cuda::DriverEvent event, const char* what) const {
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
-    const DriverResult result = driver_.event_query(event_);
+    const DriverResult result = driver_.event_query(event);
     if (result != DriverResult::kNotReady) return check(result, what);
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited > deadline_) {

@@ -48,6 +48,12 @@ class DeviceStream {
   [[nodiscard]] base::Result<Device> device() const;
   [[nodiscard]] const collective::cuda::Driver& driver() const { return driver_; }
   [[nodiscard]] collective::cuda::Stream stream() const { return stream_; }  // the caller's
+  // From now on `stream` is the caller's stream. Its later work begins after what is on the stream
+  // before it. Errors are the driver's.
+  [[nodiscard]] base::Status change_stream(void* stream);
+  // Waits by polling until `event` has fired: kDeadlineExceeded, "GPU 0: WHAT: not done after 60
+  // s".
+  [[nodiscard]] base::Status wait(collective::cuda::DriverEvent event, const char* what) const;
   [[nodiscard]] collective::cuda::DeviceIndex device_index() const { return device_; }
   [[nodiscard]] base::Duration deadline() const { return deadline_; }
   // False after a wait that took too long: calls that free something would wait without a limit.
@@ -67,7 +73,7 @@ class DeviceStream {
 
   const collective::cuda::Driver driver_;
   collective::cuda::DeviceIndex device_ = 0;
-  const collective::cuda::Stream stream_;
+  collective::cuda::Stream stream_;
   const base::Duration deadline_;
   collective::cuda::DriverEvent event_ = nullptr;
   mutable bool answers_ = true;

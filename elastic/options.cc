@@ -21,6 +21,7 @@
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "elastic/timeline.h"
+#include "proto/device_line.h"
 #include "regroup/session.h"
 
 namespace regroup::elastic {
@@ -91,10 +92,14 @@ base::Result<Environment> read_environment() {
   REGROUP_RETURN_IF_ERROR(parse("REGROUP_CHECK_STATE", 0, 1, &check_state));
   env.check_state = check_state != 0;
   env.ledger = variable("REGROUP_LEDGER");
+  REGROUP_RETURN_IF_ERROR(
+      parse<std::uint32_t>("REGROUP_DEVICE_MEMORY", 0, proto::kMaxLeafBuffers, &env.device_memory));
   return env;
 }
 
 std::string read_parameter_server() { return own_variable("REGROUP_PS"); }
+
+bool read_fake_device() { return variable("REGROUP_FAKE_DEVICE") == "1"; }
 
 base::Result<std::optional<DetectedLaunch>> read_launch() {
   return find_launch(own_variable, read_ancestors());

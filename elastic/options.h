@@ -29,12 +29,16 @@ struct Environment {
   // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared.
   bool check_state = true;
   std::string ledger;  // REGROUP_LEDGER: folder of the ledger; empty: none is written
+  // REGROUP_DEVICE_MEMORY: leaf buffers that a member has on its GPU; 0: none.
+  std::uint32_t device_memory = 0;
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();
 // REGROUP_PS: the socket where the agent gives out the memory of the job's parameter server; empty:
 // the job has none.
 [[nodiscard]] std::string read_parameter_server();
+// REGROUP_FAKE_DEVICE, for tests: Python takes memory of the host for that of a device.
+[[nodiscard]] bool read_fake_device();
 
 // find_launch() of this process.
 [[nodiscard]] base::Result<std::optional<DetectedLaunch>> read_launch();

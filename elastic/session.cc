@@ -60,14 +60,16 @@ void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex 
 }  // namespace
 
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-                    std::unique_ptr<DeviceStaging> device, std::unique_ptr<DevicePlane> plane,
-                    const std::string& ledger, bool replaceable, std::unique_ptr<Timeline> timeline)
+                    std::unique_ptr<DeviceStaging> device, std::unique_ptr<DeviceHarvest> harvest,
+                    std::unique_ptr<DevicePlane> plane, const std::string& ledger, bool replaceable,
+                    std::unique_ptr<Timeline> timeline)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       replaceable_(replaceable),
       timeline_(std::move(timeline)),
       self_(std::move(self)),
       device_(std::move(device)),
+      harvest_(std::move(harvest)),
       plane_(std::move(plane)),
       leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype, plane_.get()),
       data_plane_(*self_),
@@ -350,9 +352,6 @@ std::vector<Shard> Session::Impl::planned_shards(Step step) const {
 }
 
 Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
-  if (device_)
-    return base::invalid_argument(
-        "fill_gradient: expected gradients in memory of the host, got Options::memory kDevice");
   if (!filling_ || filled_)
     return base::invalid_argument("fill_gradient() called without a shard that is to be filled");
   std::uint64_t end = 0;
@@ -365,7 +364,11 @@ Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
                       options_.elements, part.count, part.begin, end));
     end = part.begin + part.count;
   }
-  if (ledger_) {
+  if (device_) {
+    if (!harvest_) return base::unavailable("fill_gradient: there are no kernels for the device");
+    REGROUP_RETURN_IF_ERROR(
+        harvest_->fill(filling_on_device_ ? host_leaf_ : device_->leaf(), parts));
+  } else if (ledger_) {
     const std::vector<std::byte> marks(marks_.begin(), marks_.end());
     std::vector<GradientPart> all(parts.begin(), parts.end());
     all.push_back({options_.elements, mark_elements(self_->shards()), marks.data(), 1});
@@ -375,6 +378,11 @@ Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
   }
   filled_ = true;
   return {};
+}
+
+Status Session::Impl::change_stream(void* stream) {
+  if (device_) return device_->change_stream(stream);
+  return base::invalid_argument("change_stream: gradients are in memory of the host");
 }
 
 Status Session::Impl::seal_filled() {
@@ -640,6 +648,10 @@ Result<std::optional<StepInfo>> Session::next_step() {
 Status Session::fill_gradient(std::span<const GradientPart> parts) {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("fill_gradient"));
   return impl_->fill_gradient(parts);
+}
+Status Session::change_stream(void* stream) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("change_stream"));
+  return impl_->change_stream(stream);
 }
 
 Result<std::optional<Shard>> Session::next_shard() {

@@ -12,6 +12,7 @@
 
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
+#include "elastic/device_harvest.h"
 #include "elastic/device_plane.h"
 #include "elastic/device_staging.h"
 #include "elastic/final_save.h"
@@ -28,12 +29,14 @@ namespace regroup::elastic {
 
 class Session::Impl {
  public:
-  // `device`: null if gradients and sums are in memory of the host. `plane`: null if this member
-  // cannot use plane cuda. `ledger`: the folder of the ledger; empty: none. `replaceable`: the job
-  // goes on without this member. `timeline`: may be null.
+  // `device`: null if gradients and sums are in memory of the host. `harvest`: null if there are no
+  // kernels for them. `plane`: null if this member cannot use plane cuda. `ledger`: the folder of
+  // the ledger; empty: none. `replaceable`: the job goes on without this member. `timeline`: may be
+  // null.
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
-       std::unique_ptr<DeviceStaging> device, std::unique_ptr<DevicePlane> plane,
-       const std::string& ledger, bool replaceable, std::unique_ptr<Timeline> timeline);
+       std::unique_ptr<DeviceStaging> device, std::unique_ptr<DeviceHarvest> harvest,
+       std::unique_ptr<DevicePlane> plane, const std::string& ledger, bool replaceable,
+       std::unique_ptr<Timeline> timeline);
   // Before finish(), a replaceable member leaves the job: the others do not wait for the end of its
   // process.
   ~Impl();
@@ -47,6 +50,7 @@ class Session::Impl {
   [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
   [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
   [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
+  [[nodiscard]] base::Status change_stream(void* stream);
   [[nodiscard]] base::Status record_samples(std::span<const std::uint64_t> samples);
   [[nodiscard]] std::vector<Shard> planned_shards(proto::Step step) const;
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
@@ -183,6 +187,7 @@ class Session::Impl {
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   const std::unique_ptr<DeviceStaging> device_;
+  const std::unique_ptr<DeviceHarvest> harvest_;
   const std::unique_ptr<DevicePlane> plane_;
   Leaves leaves_;
   std::span<std::byte> host_leaf_;  // in the arena, the gradient of the leaf that is being filled

@@ -283,12 +283,19 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
                               env.check_state};
   proto::PlaneFacts planes = planes_of(options, env);
   std::unique_ptr<DeviceStaging> device;
+  std::optional<collective::cuda::DeviceKernels> kernels;
   if (options.memory == Memory::kDevice) {
     const std::size_t bytes = options.elements * collective::size_of(options.dtype);
     auto stream = DeviceStream::open(options.device, options.stream, options.deadline);
     if (!stream.ok())
       return Status(stream.code(), "join: Options::memory kDevice: " + stream.status().message());
-    REGROUP_ASSIGN_OR_RETURN(device, DeviceStaging::open(std::move(*stream), bytes));
+    REGROUP_ASSIGN_OR_RETURN(device, DeviceStaging::open(std::move(*stream), bytes, options.sum));
+    // Before Ready, so that a member without kernels trains over the host.
+    if (auto loaded = collective::cuda::DeviceKernels::load(device->stream().driver()); loaded.ok())
+      kernels = std::move(*loaded);
+    else if (std::string& why = planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
+             why.empty())
+      why = loaded.status().message();
     // Without that the agent gives no memory that plane cuda alone uses.
     if (planes.reason(proto::Plane::kCuda).empty()) {
       REGROUP_ASSIGN_OR_RETURN(auto gpu, device->stream().device());
@@ -304,16 +311,18 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
         "ledger: the job has {} shards, this member expected another number", self->shards()));
   std::unique_ptr<DevicePlane> plane;
   if (device && self->why_not_cuda().empty()) {
-    REGROUP_ASSIGN_OR_RETURN(
-        plane, DevicePlane::open(device->stream(), *self, options.dtype, device->sum().size()));
+    REGROUP_ASSIGN_OR_RETURN(plane, DevicePlane::open(device->stream(), *self, *kernels,
+                                                      options.dtype, device->sum().size()));
   }
+  std::unique_ptr<DeviceHarvest> harvest;
+  if (kernels) harvest = std::make_unique<DeviceHarvest>(device->stream(), *kernels, options.dtype);
   const bool replaceable = !env.alone && !env.fixed && !env.agent_socket.empty();
   std::unique_ptr<Timeline> timeline;
   if (const std::string file = timeline_file(); !file.empty())
     timeline = std::make_unique<Timeline>(file, env.job, self->slot_id().node, env.member);
-  auto impl =
-      std::make_unique<Impl>(options, std::move(self), std::move(checkpointing), std::move(device),
-                             std::move(plane), env.ledger, replaceable, std::move(timeline));
+  auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing),
+                                     std::move(device), std::move(harvest), std::move(plane),
+                                     env.ledger, replaceable, std::move(timeline));
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -79,6 +79,9 @@ struct Options {
   Memory memory = Memory::kHost;
   int device = 0;
   void* stream = nullptr;
+  // kDevice: memory of the device for the sum of commit(), `elements` values that outlive the
+  // session; null: the session allocates it.
+  void* sum = nullptr;
   // The gradients are on a device, but the caller copies them to Shard::gradient and the sum back.
   // Members that say so, or have kDevice, use the planes of devices; a job has no other ones.
   bool staged_by_caller = false;
@@ -177,9 +180,17 @@ class Session {
   // element is its value times the weight, rounded once; it is 0 where no part is. It costs less
   // than filling Shard::gradient, since it adds this member's sums of the shards before in the same
   // pass. Shard::gradient is undefined afterwards; no values may be in it. Does not block.
-  // kInvalidArgument: gradients are on a device; no shard is to be filled, or it has been; the
-  // parts overlap, do not ascend or end after Options::elements. Nothing has changed then.
+  // With Options::memory kDevice the values are in memory of the device, aligned to an element, and
+  // read by work on the stream; a part of another weight than the part before begins at a multiple
+  // of 16 bytes. May wait there for a leaf before.
+  // kInvalidArgument: no shard is to be filled, or it has been; the parts overlap, do not ascend or
+  // end after Options::elements, or are aligned otherwise. Nothing has changed then. kUnavailable:
+  // this build, or the driver, has no kernels for the device.
   [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
+  // With Options::memory kDevice: from now on `stream` takes the place of Options::stream. Its work
+  // from now on begins after what the session has put on the stream before it. Does not block.
+  // kInvalidArgument: gradients are in memory of the host.
+  [[nodiscard]] base::Status change_stream(void* stream);
   // Reports which samples the caller takes for the shard that next_shard() returned last, if not
   // Shard::samples: for the ledger (--ledger), which names them. Does nothing without a ledger.
   // kInvalidArgument: no shard is being computed, or fill_gradient() has filled it.

@@ -338,6 +338,8 @@ void ElasticAgent::start_member(const proto::Start& start, process::Extras extra
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
   if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
+  if (options_.core.leaf_buffers > 0)
+    extras.environment["REGROUP_DEVICE_MEMORY"] = std::to_string(options_.core.leaf_buffers);
   writer::add_checkpoint_variables(options_.checkpoints, extras.environment);
   // Another job may have claimed these GPUs meanwhile.
   const auto usable = [this](std::size_t core_slot) {

@@ -1,11 +1,14 @@
 // A member whose gradients are in memory of a device, or of the host, for black-box tests:
-//   device_member host|device|join STEPS MILLISECONDS_PER_LEAF [DEADLINE_S [DEVICE]]
+//   device_member host|device|harvest|join STEPS MILLISECONDS_PER_LEAF [DEADLINE_S [DEVICE]]
+// harvest: as device, but the session fills leaves from gradients elsewhere on the device, of which
+// each second one is of another stream.
 // join: as device, but the session loads the driver first; the program ends once it has joined.
 // Trains with pseudo-random gradients that depend on step, leaf and weights. Prints "step S size N"
 // for each step at rank 0, and "finished DIGEST" at the end: equal digests are equal weights. Once
 // there is the file XDG_RUNTIME_DIR/hurry, leaves take no time.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -27,6 +30,9 @@ using regroup::collective::cuda::Driver;
 using regroup::collective::cuda::Stream;
 
 constexpr std::size_t kElements = 3001;
+// Elements kFirst to kSecond are 0 in each gradient; kSecond is at a multiple of 16 bytes.
+constexpr std::size_t kFirst = 1200;
+constexpr std::size_t kSecond = 1204;
 
 [[noreturn]] void stop(const Status& status) {
   if (status.code() == Code::kLeft) std::exit(0);
@@ -48,10 +54,16 @@ class Device {
     regroup::collective::cuda::Context context = nullptr;
     check(driver_.primary_context_retain(&context, 0), "cuDevicePrimaryCtxRetain");
     check(driver_.context_set(context), "cuCtxSetCurrent");
-    check(driver_.stream_create(&stream_, regroup::collective::cuda::kNonBlockingStream, 0),
-          "cuStreamCreate");
+    for (Stream* const stream : {&stream_, &other_})
+      check(driver_.stream_create(stream, regroup::collective::cuda::kNonBlockingStream, 0),
+            "cuStreamCreate");
   }
   [[nodiscard]] Stream stream() const { return stream_; }
+  // What is put on the stream from now on goes on another one, which begins when this one is done.
+  void change_stream() {
+    check(driver_.stream_synchronize(stream_), "cuStreamSynchronize");
+    std::swap(stream_, other_);
+  }
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     DevicePointer pointer = 0;
     check(driver_.memory_allocate(&pointer, bytes), "cuMemAlloc");
@@ -75,6 +87,7 @@ class Device {
   }
   const Driver driver_;
   Stream stream_ = nullptr;
+  Stream other_ = nullptr;
 };
 
 // Of the weights as they are, so that a wrong sum shows in all later steps.
@@ -86,6 +99,22 @@ void compute(std::vector<float>& gradient, const std::vector<float>& weights, st
     state ^= state << 17;
     gradient[i] = static_cast<float>(state % 20011) / 10007.0F - 1.0F + 0.1F * weights[i];
   }
+  std::fill(gradient.begin() + kFirst, gradient.begin() + kSecond, 0.0F);
+}
+
+// Two parts with exact weights, and zeros in between.
+void fill(regroup::elastic::Session& session, const Device& device, void* at,
+          std::vector<float>& values) {
+  const auto* const there = static_cast<const float*>(at);
+  for (std::size_t i = kSecond; i < kElements; ++i) values[i] *= 0.5F;
+  device.write(at, values);
+  const regroup::elastic::GradientPart parts[] = {
+      {0, kFirst, there, 1}, {kSecond, kElements - kSecond, there + kSecond, 2}};
+  regroup::elastic::GradientPart odd[] = {parts[0], parts[1]};
+  odd[1].begin += 1;
+  odd[1].count -= 1;
+  if (session.fill_gradient(odd).code() != Code::kInvalidArgument) std::exit(4);
+  if (const Status filled = session.fill_gradient(parts); !filled.ok()) stop(filled);
 }
 
 }  // namespace
@@ -101,7 +130,8 @@ int main(int argc, char** argv) {
   std::vector<float> weights(kElements, 0.0F);
   std::vector<float> values(kElements);
   std::unique_ptr<Device> device;
-  void* there = nullptr;  // the weights on the device
+  void* there = nullptr;     // the weights on the device
+  void* gradient = nullptr;  // what a leaf is filled from
   regroup::elastic::TrackedState state;
   regroup::elastic::Options options;
   options.elements = kElements;
@@ -109,11 +139,13 @@ int main(int argc, char** argv) {
   options.fingerprint = "equal on all";
   if (argc > 4) options.deadline = std::chrono::seconds(std::strtol(argv[4], nullptr, 10));
   if (argc > 5) options.device = static_cast<int>(std::strtol(argv[5], nullptr, 10));
-  if (std::string(argv[1]) == "device") {
+  const bool harvest = std::string(argv[1]) == "harvest";
+  if (harvest || std::string(argv[1]) == "device") {
     device = std::make_unique<Device>();
     options.memory = regroup::elastic::Memory::kDevice;
     options.stream = device->stream();
     there = device->allocate(kElements * sizeof(float));
+    if (harvest) gradient = device->allocate(kElements * sizeof(float));
     device->write(there, weights);
     if (state.track_device("host", weights.data(), 4, "float32").code() != Code::kInvalidArgument)
       return 4;
@@ -134,8 +166,12 @@ int main(int argc, char** argv) {
     while (const auto shard = must(session->next_shard())) {
       if (!std::filesystem::exists(hurry)) std::this_thread::sleep_for(pause);
       compute(values, weights, shard->seed);
-      if (device && session->fill_gradient({}).code() != Code::kInvalidArgument) return 4;
-      if (device)
+      if (harvest) {
+        device->change_stream();
+        if (const Status changed = session->change_stream(device->stream()); !changed.ok())
+          stop(changed);
+        fill(*session, *device, gradient, values);
+      } else if (device)
         device->write(shard->gradient.data(), values);
       else
         std::memcpy(shard->gradient.data(), values.data(), shard->gradient.size());

@@ -43,6 +43,19 @@ def test_members_of_one_gpu_sum_their_gradients_there(regroup, device_member):
     assert digest(job) == alone(regroup, device_member)
 
 
+def test_leaves_are_filled_from_gradients_elsewhere_on_the_gpu(regroup, device_member):
+    words = elastic("2:2", "--shards", "6", "--plane", "cuda")
+    job = regroup.start(*words, device_member, "harvest", STEPS, "0", env=env())
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_leaves_are_filled_on_the_gpu_for_sums_of_the_host(regroup, device_member):
+    job = regroup.start(
+        *elastic("2:2", "--shards", "6"), device_member, "harvest", STEPS, "0", env=env()
+    )
+    assert digest(job) == alone(regroup, device_member)
+
+
 def test_a_requested_plane_cuda_needs_no_number_of_buffers(regroup, device_member):
     words = elastic("2:2", "--shards", "6", "--plane", "cuda")
     job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=env())
