@@ -7,10 +7,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
+#include "elastic/device_harvest.h"
 #include "elastic/failure_report.h"
+#include "elastic/options.h"
 #include "elastic/sampler.h"
 #include "python/checkpoint.h"
 #include "python/collective.h"
@@ -38,7 +41,8 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
                const std::string& dtype, std::string model, std::string fingerprint,
                std::uint64_t samples, std::uint64_t batch, std::uint64_t epochs,
                std::uint64_t deadline, nb::object observer, std::uint32_t substeps, bool shuffle,
-               bool drop_last, bool own_order, bool staged) {
+               bool drop_last, bool own_order, bool staged, std::optional<int> device,
+               std::uintptr_t stream, std::uintptr_t sum) {
   elastic::Options options;
   options.elements = elements;
   options.dtype = gradient_type(dtype);
@@ -52,6 +56,12 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
   options.drop_last = drop_last;
   options.own_order = own_order;
   options.staged_by_caller = staged;
+  if (device) {
+    options.memory = elastic::Memory::kDevice;
+    options.device = *device;
+    options.stream = reinterpret_cast<void*>(stream);
+    options.sum = reinterpret_cast<void*>(sum);
+  }
   options.deadline = std::chrono::seconds(deadline);
   new (self) PythonSession(std::move(options), std::move(state), std::move(observer));
 }
@@ -91,16 +101,19 @@ void bind_session(nb::module_& module) {
       .def("__init__", &construct, nb::kw_only(), "state"_a, "elements"_a, "dtype"_a = "float32",
            "model"_a = "", "fingerprint"_a = "", "samples"_a = 0, "batch"_a = 0, "epochs"_a = 0,
            "deadline"_a = 600, "observer"_a = nb::none(), "substeps"_a = 1, "shuffle"_a = true,
-           "drop_last"_a = false, "own_order"_a = false, "staged"_a = false)
+           "drop_last"_a = false, "own_order"_a = false, "staged"_a = false,
+           "device"_a = nb::none(), "stream"_a = 0, "sum"_a = 0)
       .def("next_step", &PythonSession::next_step)
       .def("next_shard",
            [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
       .def("fill_gradient", &PythonSession::fill_gradient, "parts"_a)
+      .def("change_stream", &PythonSession::change_stream, "stream"_a)
       .def("record_samples", &PythonSession::record_samples, "samples"_a)
       .def("planned_shards", &PythonSession::planned_shards, "step"_a)
       .def("shard_of", &PythonSession::shard_of, "step"_a, "leaf"_a)
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })
       .def("commit_into", &PythonSession::commit_into, "out"_a)
+      .def("commit_on_device", &PythonSession::commit_on_device)
       .def("save_targets",
            [](nb::handle self) -> nb::object {
              return nb::cast<PythonSession&>(self).save_targets(self);
@@ -140,6 +153,8 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
                                         .trace = trace});
       },
       "kind"_a, "place"_a, "message"_a, "trace"_a = 0, "final"_a = false);
+  module.def("why_not_on_device", &elastic::why_not_on_device, "device"_a);
+  module.def("fake_device", &elastic::read_fake_device);
   module.def("collective_v1",
              [] { return reinterpret_cast<std::uintptr_t>(python::collective_v1()); });
   module.def("expected_shards",

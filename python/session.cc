@@ -161,8 +161,9 @@ nb::object PythonSession::view_of(std::span<const std::byte> bytes, bool writabl
 std::optional<PythonShard> PythonSession::next_shard(nb::handle self) {
   auto shard = value_of(blocking([&] { return session_->next_shard(); }));
   if (!shard) return std::nullopt;
-  return PythonShard{shard->leaf, std::move(shard->samples), view_of(shard->gradient, true, self),
-                     shard->seed};
+  const bool on_host = options_.memory == elastic::Memory::kHost;
+  return PythonShard{shard->leaf, std::move(shard->samples),
+                     on_host ? view_of(shard->gradient, true, self) : nb::none(), shard->seed};
 }
 
 void PythonSession::fill_gradient(const std::vector<Part>& parts) {
@@ -171,6 +172,11 @@ void PythonSession::fill_gradient(const std::vector<Part>& parts) {
   for (const auto& [begin, count, address, weight] : parts)
     own.push_back({begin, count, reinterpret_cast<const void*>(address), weight});
   check(blocking([&] { return session_->fill_gradient(own); }));
+}
+
+void PythonSession::change_stream(std::uintptr_t stream) {
+  const Entered entered(this);
+  check(session_->change_stream(reinterpret_cast<void*>(stream)));
 }
 
 void PythonSession::record_samples(const std::vector<std::uint64_t>& samples) {
@@ -196,18 +202,26 @@ PythonSession::Planned PythonSession::shard_of(proto::Step step, std::uint32_t l
 
 nb::object PythonSession::commit(nb::handle self) {
   const Entered entered(this);
+  if (options_.memory == elastic::Memory::kDevice)
+    raise(base::invalid_argument("commit: the sum is on a device: call commit_on_device()"));
   return view_of(value_of(session_->commit()), false, self);
 }
 
 void PythonSession::commit_into(nb::handle object) {
   const Memory out = memory_of(object, "commit_into");
   const Entered entered(this);
+  if (options_.memory == elastic::Memory::kDevice)
+    raise(base::invalid_argument("commit_into: the sum is on a device: call commit_on_device()"));
   const auto result = value_of(session_->commit());
   if (out.nbytes() != result.size()) {
     raise(base::invalid_argument(fmt::format("commit_into: an array of {} bytes for a result of {}",
                                              out.nbytes(), result.size())));
   }
   std::memcpy(out.data(), result.data(), result.size());
+}
+
+void PythonSession::commit_on_device() {
+  check(blocking([&] { return session_->commit().status(); }));
 }
 
 nb::list PythonSession::save_targets(nb::handle self) {

@@ -49,7 +49,7 @@ class SectionCommunicator {
 struct PythonShard {
   std::uint32_t leaf = 0;
   std::vector<std::uint64_t> samples;
-  nb::object gradient;  // memoryview of the arena, to be filled completely
+  nb::object gradient;  // memoryview of the arena, to be filled completely; None: on a device
   std::uint64_t seed = 0;
 };
 
@@ -71,9 +71,11 @@ class PythonSession {
   // First element, number of elements, address (0: zeros), weight.
   using Part = std::tuple<std::uint64_t, std::uint64_t, std::uintptr_t, double>;
   void fill_gradient(const std::vector<Part>& parts);
+  void change_stream(std::uintptr_t stream);
   void record_samples(const std::vector<std::uint64_t>& samples);
   [[nodiscard]] nb::object commit(nb::handle self);
   void commit_into(nb::handle object);
+  void commit_on_device();  // into Options::sum
   // Returns tuples (name, first byte, memory).
   [[nodiscard]] nb::list save_targets(nb::handle self);
   void saved(std::size_t target);

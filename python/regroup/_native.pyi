@@ -21,6 +21,13 @@ def report_failure(
     """Reports to the agent how this process fails. Returns the text to print, or None if the caller
     should print the usual traceback."""
 
+def why_not_on_device(device: int) -> str:
+    """Why gradients on this device cannot be summed there, as a part of a sentence; "" if they
+    can."""
+
+def fake_device() -> bool:
+    """Whether memory of the host is taken for that of a device (REGROUP_FAKE_DEVICE, for tests)."""
+
 def collective_v1() -> int: ...
 def mix(a: int, b: int, c: int = 0) -> int: ...
 def ps_join(deadline: float = 600.0) -> PsClient: ...
@@ -43,7 +50,7 @@ class Shard:
     @property
     def samples(self) -> list[int]: ...
     @property
-    def gradient(self) -> memoryview: ...
+    def gradient(self) -> memoryview | None: ...
     @property
     def seed(self) -> int: ...
 
@@ -115,13 +122,20 @@ class Session:
         drop_last: bool = False,
         own_order: bool = False,
         staged: bool = False,
-    ) -> None: ...
+        device: int | None = None,
+        stream: int = 0,
+        sum: int = 0,
+    ) -> None:
+        """device: gradients and sums are in memory of this CUDA device; stream: a CUstream;
+        sum: the address of memory there for the sum."""
     def next_step(self) -> StepInfo | None: ...
     def next_shard(self) -> Shard | None: ...
     def fill_gradient(self, parts: Sequence[tuple[int, int, int, float]]) -> None:
         """Fills the gradient of the shard that next_shard() returned last. parts: first element,
         number of elements, address of as many contiguous values of the session's dtype (0: zeros),
         which are multiplied by weight. Ascending; elements of no part are 0."""
+    def change_stream(self, stream: int) -> None:
+        """Sets the CUstream of the gradients and of what reads the sum from now on."""
     def record_samples(self, samples: Sequence[int]) -> None:
         """Tells the ledger which samples the shard has that next_shard() returned last, if not its
         own."""
@@ -132,6 +146,7 @@ class Session:
         """Leaf, seed and samples of a shard, whichever member computes it."""
     def commit(self) -> memoryview: ...
     def commit_into(self, out: Any) -> None: ...
+    def commit_on_device(self) -> None: ...
     def save_targets(self) -> list[tuple[str, int, memoryview]]: ...
     def saved(self, target: int) -> None: ...
     @property

@@ -1,13 +1,18 @@
-"""Gradients and sums between the device of the parameters and the host, where leaves are.
+"""Gradients and sums between the device of the parameters and where leaves are.
 
 Direct: the parameters are in memory of the host, and a leaf is filled from the gradients where they
-are. Staged: they are on a device. The gradients and the changes of buffers of a shard, its loss and
-whether all of it is finite are packed into one tensor there, which goes to pinned memory of the
-host in one asynchronous copy; the leaf is filled from that. So a leaf is weighted and added by the
-same code, and has the same bits, whatever the device. The sum goes back in one copy, after which
-the optimizer reads it on the device: the host does not wait.
+are.
 
-docs/design/staged_plane.md says why.
+OnDevice: the parameters are on a device, where the session fills leaves and sums them.
+
+Staged: the parameters are on a device, and leaves in memory of the host. The gradients and the
+changes of buffers of a shard, its loss and whether all of it is finite are packed into one tensor
+there, which goes to pinned memory of the host in one asynchronous copy; the leaf is filled from
+that. So a leaf is weighted and added by the same code, and has the same bits, whatever the device.
+The sum goes back in one copy, after which the optimizer reads it on the device: the host does not
+wait.
+
+docs/design/staged_plane.md and cuda_plane.md say why.
 """
 
 from __future__ import annotations
@@ -23,15 +28,12 @@ import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
-from regroup import _arguments, _torch_nan
+from regroup import _arguments, _native, _torch_nan
 from regroup._errors import DeadlineExceeded
-
-if TYPE_CHECKING:
-    from regroup import _native
 
 DEADLINE_S = 600.0
 _SPIN_S = 200e-6  # a copy is awaited without sleeping for as long
@@ -89,6 +91,29 @@ class Cuda:
         """Lets what is queued in the current stream from now on begin after the event, which may be
         of another stream. The host does not wait."""
         torch.cuda.current_stream(self.device).wait_event(event)  # type: ignore[arg-type]
+
+    def recorded(self) -> Event:
+        """Returns an event after the work of the current stream."""
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def launched(self, tensors: Sequence[torch.Tensor]) -> None:
+        """To be called when work that reads the tensors has been put on the current stream: their
+        memory is not used again before it is done."""
+        stream = torch.cuda.current_stream(self.device)
+        for tensor in tensors:
+            tensor.record_stream(stream)
+
+    @property
+    def number(self) -> int:
+        """The number of the device, as this process counts."""
+        return torch.cuda.current_device() if self.device.index is None else self.device.index
+
+    @property
+    def stream(self) -> int:
+        """The current stream, as the driver's CUstream."""
+        return torch.cuda.current_stream(self.device).cuda_stream
 
     def is_capturing(self) -> bool:
         """Whether work of the current stream goes into a CUDA graph."""
@@ -212,6 +237,10 @@ def _precision(backend: Any, name: str) -> object:
 
 # What has a tensor on that type of device. Tensors on others than these and "cpu" are refused.
 DEVICES: dict[str, Callable[[torch.device], Any]] = {"cuda": Cuda}
+if _native.fake_device():
+    from regroup._torch_fake_device import FakeCuda
+
+    DEVICES["cpu"] = FakeCuda
 
 
 def is_supported(device: torch.device) -> bool:
@@ -364,22 +393,83 @@ def placed(saved: Any, own: Any) -> Any:
 
 @dataclass
 class Collected:
-    """What the host has of a shard, with what the leaf holds after the gradients in `host_rest`.
-    addresses: of the gradients, as they were passed. finite: whether all values are, if that was
-    asked for."""
+    """What is known of a shard when the gradients are where the leaf is filled from.
+    addresses: of the gradients, as they were passed. loss: a number, or None. finite: whether all
+    values are, if that was asked for. OnDevice has loss and finite as tensors there."""
 
     addresses: list[int]
-    loss: float | None
-    finite: bool
+    loss: Any
+    finite: Any
 
 
-class Direct:
+@dataclass
+class Ending:
+    """What a leaf holds after the changes of buffers, before the loss. present: for each parameter
+    1 if it had a gradient. marks: the section of _torch_nan of a shard that is not finite. weight:
+    of the loss."""
+
+    present: list[float]
+    marks: list[float]
+    weight: float
+
+    def values(self, not_finite: bool, loss: float | None) -> list[float]:
+        marks = self.marks if not_finite else [0.0] * len(self.marks)
+        recorded = [0.0, 0.0] if loss is None else [loss * self.weight, 1.0]
+        return [*self.present, *marks, *recorded]
+
+
+class _OnHost:
+    """What Direct and Staged share: the session takes leaves from memory of the host."""
+
+    # What a leaf holds after the gradients, in memory of the host, where it is filled from.
+    host_rest: torch.Tensor
+    options: dict[str, Any]  # of the session
+    _ending: slice  # of host_rest, after the changes of buffers
+
+    def rest_on_host(self) -> torch.Tensor:
+        """What the leaf of the shard that was collected last holds after the gradients."""
+        return self.host_rest
+
+    def fill(
+        self,
+        native: _native.Session,
+        got: Collected,
+        gradients: Sequence[tuple[int, torch.Tensor]],
+        weight: float,
+        begin: int,
+        ending: Ending,
+    ) -> None:
+        """Fills the leaf. weight: of the gradients. begin: the first element after them."""
+        not_finite = not got.finite or (got.loss is not None and not math.isfinite(got.loss))
+        values = ending.values(not_finite, got.loss)
+        self.host_rest[self._ending].copy_(torch.tensor(values, dtype=self.host_rest.dtype))
+        native.fill_gradient(_parts(got, gradients, weight, begin, self.host_rest))
+
+
+def _parts(
+    got: Collected,
+    gradients: Sequence[tuple[int, torch.Tensor]],
+    weight: float,
+    begin: int,
+    rest: torch.Tensor,
+) -> list[tuple[int, int, int, float]]:
+    parts = [
+        (at, gradient.numel(), address, weight)
+        for (at, gradient), address in zip(gradients, got.addresses, strict=True)
+    ]
+    return [*parts, (begin, rest.numel(), rest.data_ptr(), 1.0)]
+
+
+class Direct(_OnHost):
     """For parameters in memory of the host."""
+
+    options: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, elements: int, gradients: int, flags: int, dtype: torch.dtype):
         """elements: of a leaf: first `gradients` of them, then changes of buffers, which end before
         element `flags`."""
         self._changes, self._flags = flags - gradients, flags
+        self._ending = slice(flags - gradients, None)
         self.sum = torch.zeros(elements, dtype=dtype)
         # What a leaf holds after the gradients, for one shard. Elements between buffers stay 0.
         self.rest = self.host_rest = torch.zeros(elements - gradients, dtype=dtype)
@@ -405,22 +495,34 @@ class Direct:
         native.commit_into(self.sum)
         return self.sum[self._flags :].tolist()
 
-    def check_before_shards(self, step: int) -> None:
-        """Refuses to begin the shards of a step in a state that does not allow it."""
+    def begin_shards(self, native: _native.Session, step: int) -> None:
+        """To be called before the shards of a step. Refuses them in a state that does not allow
+        it."""
 
     def make_deterministic(self, model: torch.nn.Module) -> None:
         """Lets torch choose only kernels whose results are the same in each run, or refuses the
         model: on the CPU all are."""
 
 
-class Staged:
-    """For parameters on a device. The same calls as of Direct, with `sum` and `rest` there, and
-    with a copy of `rest`, `host_rest`, in pinned memory.
+def _refuse_capture(device: Any, step: int) -> None:
+    if device.is_capturing():
+        _arguments.refuse(
+            f"step {step}",
+            "the loop over its shards was entered while the stream is captured in a CUDA "
+            "graph: capture forward and backward only",
+        )
+
+
+class Staged(_OnHost):
+    """For parameters on a device, with leaves in memory of the host. The same calls as of Direct,
+    with `sum` and `rest` there, and with a copy of `rest`, `host_rest`, in pinned memory.
 
     One tensor on the device holds the gradients of a shard on their way to the host, and the sum,
     until the next shard is collected. It has one of the same size in pinned memory, which holds the
     gradients until the leaf is filled, and the sum until the device has read it.
     """
+
+    options: dict[str, Any] = {"staged": True}  # noqa: RUF012
 
     def __init__(
         self,
@@ -433,6 +535,7 @@ class Staged:
     ):
         self._device, self._deadline = device, deadline
         self._elements, self._gradients, self._flags = elements, gradients, flags
+        self._ending = slice(flags - gradients, None)
         tail = elements + elements % 2
         size = tail + _TAIL * (8 // dtype.itemsize)
         self._packed, self._pinned = device.zeros(size, dtype), device.pinned(size, dtype)
@@ -487,14 +590,143 @@ class Staged:
         self._sent = self._device.begin_copy(self.sum, total)
         return total[self._flags :].tolist()
 
-    def check_before_shards(self, step: int) -> None:
-        if self._device.is_capturing():
-            _arguments.refuse(
-                f"step {step}",
-                "the loop over its shards was entered while the stream is captured in a CUDA "
-                "graph: capture forward and backward only",
-            )
+    def begin_shards(self, native: _native.Session, step: int) -> None:
+        _refuse_capture(self._device, step)
 
     def make_deterministic(self, model: torch.nn.Module) -> None:
         refuse_tuning(model)
         self._device.make_deterministic()
+
+
+class OnDevice:
+    """For parameters on a device, where the session fills leaves and sums them. The same calls as
+    of Direct, with `sum` and `rest` there.
+
+    The host waits for no gradient: what depends on values, the loss and whether all is finite, is
+    written into the leaf by work on the device. All of it is on the current stream; `_last` orders
+    it should the script have changed that.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        elements: int,
+        gradients: int,
+        flags: int,
+        dtype: torch.dtype,
+        deadline: float = DEADLINE_S,
+    ):
+        self._device, self._deadline = device, deadline
+        self._flags, self._changes = flags, flags - gradients
+        self.sum = device.zeros(elements, dtype)
+        self.rest = device.zeros(elements - gradients, dtype)
+        self._loss = device.zeros(1, torch.float64)
+        self._pinned = device.pinned(elements - flags, dtype)  # the ending of a leaf
+        self._pinned_sum = device.pinned(elements - flags, dtype)  # that of the sum
+        self._pinned_rest: torch.Tensor | None = None
+        self._sent: Event | None = None  # the device has read the ending
+        self._last: Event | None = None  # the leaf of the last shard is filled
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "device": self._device.number,
+            "stream": self._device.stream,
+            "sum": self.sum.data_ptr(),
+        }
+
+    def recorded(self, loss: Any) -> Any:
+        if not isinstance(loss, torch.Tensor) or loss.device != self._device.device:
+            return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        self.begin_leaf()
+        self._loss.copy_(loss.detach().reshape(1))
+        return self._loss
+
+    def begin_leaf(self) -> None:
+        if self._last is not None:
+            self._device.order_after(self._last)
+
+    def collect(
+        self, gradients: Sequence[tuple[int, torch.Tensor]], loss: Any, look: bool
+    ) -> Collected:
+        finite: Any = True
+        if look:
+            values = [*(value for _, value in gradients), self.rest[: self._changes]]
+            values = [value for value in values if value.numel()]
+            if values:
+                largest = torch._foreach_norm(values, math.inf)
+                finite = torch.stack(largest).isfinite().all()
+        return Collected([value.data_ptr() for _, value in gradients], loss, finite)
+
+    def rest_on_host(self) -> torch.Tensor:
+        if self._pinned_rest is None:
+            self._pinned_rest = self._device.pinned(self.rest.numel(), self.rest.dtype)
+        copied = self._device.begin_copy(self._pinned_rest, self.rest)
+        wait(copied, "copy of changes of buffers to the host", self._deadline)
+        return self._pinned_rest
+
+    def fill(
+        self,
+        native: _native.Session,
+        got: Collected,
+        gradients: Sequence[tuple[int, torch.Tensor]],
+        weight: float,
+        begin: int,
+        ending: Ending,
+    ) -> None:
+        there = got.loss is self._loss
+        known = got.loss is None or there or math.isfinite(got.loss)
+        asked = there or got.finite is not True  # the device has to say whether all is finite
+        values = ending.values(not known or asked, 0.0 if there else got.loss)
+        if self._sent is not None:
+            wait(self._sent, "copy of a shard's flags to the device", self._deadline)
+        self._pinned.copy_(torch.tensor(values, dtype=self._pinned.dtype))
+        ends = self.rest[self._changes :]
+        self._sent = self._device.begin_copy(ends, self._pinned)
+        if there:
+            ends[-2:-1].copy_(self._loss * ending.weight)
+        if known and asked:
+            finite = self._loss.isfinite() if there else torch.ones_like(self._loss).bool()
+            first = len(ending.present)
+            ends[first : first + len(ending.marks)].mul_(~(finite & got.finite))
+        native.change_stream(self._device.stream)
+        native.fill_gradient(_parts(got, gradients, weight, begin, self.rest))
+        self._last = self._device.recorded()
+        self._device.launched([gradient for _, gradient in gradients])
+
+    def take_sum(self, native: _native.Session) -> list[float]:
+        native.change_stream(self._device.stream)
+        native.commit_on_device()
+        copied = self._device.begin_copy(self._pinned_sum, self.sum[self._flags :])
+        wait(copied, "copy of a sum's flags to the host", self._deadline)
+        return self._pinned_sum.tolist()
+
+    def begin_shards(self, native: _native.Session, step: int) -> None:
+        _refuse_capture(self._device, step)
+        native.change_stream(self._device.stream)
+
+    def make_deterministic(self, model: torch.nn.Module) -> None:
+        refuse_tuning(model)
+        self._device.make_deterministic()
+
+
+def transfer_for(
+    device: torch.device,
+    elements: int,
+    gradients: int,
+    flags: int,
+    dtype: torch.dtype,
+    deadline: float = DEADLINE_S,
+) -> Direct | Staged | OnDevice:
+    """Returns what moves gradients and sums of parameters on the device; the numbers are those of
+    Direct. Sums are made there if the job has memory of it (--device-memory) and this process can
+    use it: if kernels, driver and the current device allow that."""
+    sizes = (elements, gradients, flags, dtype)
+    there = staging(device)
+    if there is None:
+        return Direct(*sizes)
+    # The session's calls are of the thread's current device.
+    current = device.type != "cuda" or there.number == torch.cuda.current_device()
+    if not current or _native.why_not_on_device(there.number):
+        return Staged(there, *sizes, deadline)
+    return OnDevice(there, *sizes, deadline)

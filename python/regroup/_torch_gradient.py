@@ -72,17 +72,9 @@ class Gradient:
         self._layout()
         self.device = _torch_device.device_of(everything)
         sizes = (self.elements, self._gradients, self._flags, self.dtype)
-        staging = _torch_device.staging(self.device)
-        self.staged = staging is not None  # gradients are copied from a device
-        self.transfer: _torch_device.Direct | _torch_device.Staged = (
-            _torch_device.Direct(*sizes)
-            if staging is None
-            else _torch_device.Staged(staging, *sizes, deadline)
-        )
+        self.transfer = _torch_device.transfer_for(self.device, *sizes, deadline)
         self._sums = self._split(self.transfer.sum)
         self._changes = self._changes_in(self.transfer.rest)
-        self._rest = self.transfer.host_rest  # of a leaf, after the gradients
-        self._host_changes = self._changes_in(self._rest)
 
     def _layout(self) -> None:
         self._places: list[tuple[int, torch.Size]] = []
@@ -154,7 +146,7 @@ class Gradient:
         weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
         loss: what transfer.recorded() has returned, or None.
         """
-        gradients, parts, present = [], [], []
+        gradients, present = [], []
         named = zip(self._names, self.parameters, self._places, strict=False)
         for index, (name, p, (begin, shape)) in enumerate(named):
             gradient = self._accumulated.get(index)
@@ -178,22 +170,16 @@ class Gradient:
         got = self.transfer.collect(gradients, loss, look)
         if last:  # the other leaves hold 0 for a counter
             self._check_counters()
-        section = [0.0] * _torch_nan.ELEMENTS
-        if not got.finite or (got.loss is not None and not math.isfinite(got.loss)):
-            _torch_nan.mark(section, number, self._nan)
-        recorded = [0.0, 0.0] if got.loss is None else [got.loss * weight, 1.0]
-        flags = self._rest[self._flags - self._gradients :]
-        flags.copy_(torch.tensor([*present, *section, *recorded], dtype=self.dtype))
+        marks = [0.0] * _torch_nan.ELEMENTS
+        _torch_nan.mark(marks, number, self._nan)
         for name, p in self._frozen:
             if p.requires_grad:
                 raise Refused(
                     f"{name} requires a gradient now, but did not when join() was called",
                     "invalid argument",
                 )
-        for (begin, gradient), address in zip(gradients, got.addresses, strict=True):
-            parts.append((begin, gradient.numel(), address, weight))
-        parts.append((self._gradients, self._rest.numel(), self._rest.data_ptr(), 1.0))
-        native.fill_gradient(parts)
+        ending = _torch_device.Ending(present, marks, weight)
+        self.transfer.fill(native, got, gradients, weight, self._gradients, ending)
         self._accumulated = {}
 
     def _packed(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
@@ -209,9 +195,12 @@ class Gradient:
         return gradient.to(self.dtype).resolve_neg().contiguous()
 
     def _check_counters(self) -> None:
-        for b, change in zip(self.buffers, self._host_changes, strict=True):
-            counts = not b.tensor.is_floating_point() and change.numel() > 0
-            if counts and change.abs().max() > 1 << 24:
+        counts = [not b.tensor.is_floating_point() and b.tensor.numel() > 0 for b in self.buffers]
+        if not any(counts):
+            return
+        changes = self._changes_in(self.transfer.rest_on_host())
+        for b, counter, change in zip(self.buffers, counts, changes, strict=True):
+            if counter and change.abs().max() > 1 << 24:
                 raise Refused(
                     f"integer buffer {b.name} changed by more than 2**24 in a step",
                     "invalid argument",

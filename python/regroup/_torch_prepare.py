@@ -190,7 +190,7 @@ class ElasticLoader:
         if step is None:
             return False
         self._step = step
-        self._session._gradient.transfer.check_before_shards(step.number)
+        self._session._gradient.transfer.begin_shards(self._session._native, step.number)
         self._take_shard()
         self._summed = self._stepped = False
         return True

@@ -172,7 +172,7 @@ def join(
         deadline=deadline,
         observer=observer,
         substeps=substeps_of_batch,
-        staged=gradient.staged,
+        **gradient.transfer.options,
     )
     native = leaving(lambda: explained(make))
     for one in scalers:
@@ -691,7 +691,7 @@ class Step:
         """
         if self._over:
             return
-        self._session._gradient.transfer.check_before_shards(self.number)
+        self._session._gradient.transfer.begin_shards(self._session._native, self.number)
         while (shard := self._next_shard()) is not None:
             for part in self._begin_shard(shard):
                 batch = self._begin_part(shard, part)

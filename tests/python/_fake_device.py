@@ -86,6 +86,8 @@ deterministic = 0  # calls of make_deterministic()
 
 
 class FakeDevice:
+    number = 0
+
     def __init__(self, device):
         self.device = device
 

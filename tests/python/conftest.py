@@ -3,6 +3,8 @@ paths."""
 
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -45,3 +47,15 @@ def run_python():
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def fake_gpu() -> dict[str, str]:
+    """The environment in which CPU tensors are those of a GPU, over tests/fakes/cuda."""
+    build = pathlib.Path(shutil.which("regroup")).parents[1]
+    nvcc = re.search(r"^REGROUP_NVCC:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+    if nvcc is None or nvcc.group(1).upper().endswith(("OFF", "NOTFOUND")):
+        pytest.skip("built without nvcc, so no member can use plane cuda")
+    library = build / "tests/fakes/cuda"
+    assert (library / "libcuda.so.1").exists(), f"{library}/libcuda.so.1 is not built"
+    return {"REGROUP_FAKE_DEVICE": "1", "LD_LIBRARY_PATH": str(library)}

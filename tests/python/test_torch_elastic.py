@@ -73,10 +73,17 @@ def train(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
 
-    def run(members: int, *faults: str, options: tuple[str, ...] = ()) -> Outcome:
+    def run(
+        members: int,
+        *faults: str,
+        options: tuple[str, ...] = (),
+        ledger: bool = True,
+        environment: dict[str, str] | None = None,
+    ) -> Outcome:
         folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path))
         launcher = f"regroup --oversubscribe --replace never --seed 3 --shards {SHARDS} -np 1:4"
-        launcher += f" --initial-size {members} --ledger {folder}/ledger"
+        launcher += f" --initial-size {members}"
+        launcher += f" --ledger {folder}/ledger" if ledger else ""
         command = [*launcher.split(), *options, sys.executable, str(MEMBER), str(folder), *faults]
         done = subprocess.run(
             command,
@@ -84,9 +91,9 @@ def train(tmp_path, monkeypatch):
             stderr=subprocess.STDOUT,
             text=True,
             timeout=300,
-            env=os.environ,
+            env={**os.environ, **(environment or {})},
         )
-        return Outcome(done, folder)
+        return Outcome(done, folder, ledger=ledger)
 
     yield run
     shutil.rmtree(runtime, ignore_errors=True)
@@ -413,5 +420,24 @@ def test_a_job_on_devices_has_the_bits_of_one_member_on_the_cpu(
 ):
     expected = one_member(*(one for one in faults if not re.match("kill|leave|grow", one)))
     outcome = train(members, "device=1", *faults)
+    assert (outcome.status, outcome.members) == (0, left), outcome.text
+    assert outcome.digests == expected.digests, outcome.text
+
+
+@pytest.mark.parametrize(
+    ("members", "faults", "left"),
+    [
+        (2, ["loop=1", "kill=1,7", "grow=11,2"], 2),
+        (2, ["nan=17", "kill=1,7"], 1),
+    ],
+    ids=["loop", "nan"],
+)
+def test_sums_on_a_gpu_have_the_bits_of_one_member_on_the_cpu(
+    train, one_member, fake_gpu, members, faults, left
+):
+    """Plane cuda, over the fake driver: a member that cannot use it is refused."""
+    expected = one_member(*(one for one in faults if not re.match("kill|leave|grow", one)))
+    options = ("--plane", "cuda")
+    outcome = train(members, *faults, options=options, ledger=False, environment=fake_gpu)
     assert (outcome.status, outcome.members) == (0, left), outcome.text
     assert outcome.digests == expected.digests, outcome.text
