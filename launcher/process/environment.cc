@@ -118,6 +118,19 @@ base::Result<HeldPort> hold_port() {
   return held;
 }
 
+namespace {
+
+// Those of the batch script's own step are 0 for each rank. Lightning, PyTorch Ignite and JAX read
+// them; Ignite even sets LOCAL_RANK from them.
+void number_in_slurm(const std::string& rank, const std::string& local_rank,
+                     spec::Environment& environment) {
+  if (const auto at = environment.find("SLURM_PROCID"); at != environment.end()) at->second = rank;
+  if (const auto at = environment.find("SLURM_LOCALID"); at != environment.end())
+    at->second = local_rank;
+}
+
+}  // namespace
+
 spec::Environment member_environment(spec::Environment base, const Place& place,
                                      const std::string& job, const Master& master,
                                      const std::string& agent_socket, std::uint32_t threads) {
@@ -143,6 +156,7 @@ spec::Environment member_environment(spec::Environment base, const Place& place,
   base["OMPI_COMM_WORLD_SIZE"] = base["OMPI_UNIVERSE_SIZE"] = size;
   base["OMPI_COMM_WORLD_LOCAL_RANK"] = base["OMPI_COMM_WORLD_NODE_RANK"] = local_rank;
   base["OMPI_COMM_WORLD_LOCAL_SIZE"] = local_size;
+  number_in_slurm(rank, local_rank, base);
   base.emplace("GROUP_RANK", std::to_string(place.host));
   base.emplace("ROLE_RANK", rank);
   base.emplace("ROLE_WORLD_SIZE", size);

@@ -59,7 +59,8 @@ struct Master {
 // besides: GROUP_RANK, ROLE_RANK, ROLE_WORLD_SIZE, TORCHELASTIC_RUN_ID (the job's id; PyTorch
 // Lightning takes the rank from RANK then, in a job of Slurm else from SLURM_PROCID),
 // TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS; and OMPI_MCA_orte_hnp_uri and
-// JAX_COORDINATOR_PORT, from which JAX knows rank, size and coordinator. `base` has no variables of
+// JAX_COORDINATOR_PORT, from which JAX knows rank, size and coordinator. SLURM_PROCID and
+// SLURM_LOCALID, where `base` has them, become rank and local rank. `base` has no variables of
 // an outer launcher: outer_place.h.
 [[nodiscard]] spec::Environment member_environment(spec::Environment base, const Place& place,
                                                    const std::string& job, const Master& master,

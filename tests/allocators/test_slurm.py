@@ -32,7 +32,8 @@ def test_an_allocation_is_used_without_a_word(slurm: Slurm):
 
 
 def test_ranks_on_all_hosts_see_the_variables_of_the_job(slurm: Slurm):
-    """An MPI library may believe them over its process manager. Those of a host are its own."""
+    """An MPI library may believe them over its process manager. Those of a host and of a rank are
+    its own."""
     seen = (
         "$SLURM_JOB_ID $SLURM_NNODES $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE "
         "$SLURM_STEP_ID $SLURM_CPU_BIND"
@@ -41,12 +42,12 @@ def test_ranks_on_all_hosts_see_the_variables_of_the_job(slurm: Slurm):
         slurm,
         "-N3",
         "--ntasks-per-node=1",
-        script=f"regroup sh -c 'echo at $SLURMD_NODENAME $SLURM_NODEID: {seen}'",
+        script=f"regroup sh -c 'echo at $SLURMD_NODENAME $SLURM_NODEID $SLURM_PROCID: {seen}'",
     )
-    ranks = dict(re.findall(r"^at (n\d \d): (.*)$", text, re.M))
-    assert set(ranks) == {"n1 0", "n2 1", "n3 2"}, text
+    ranks = dict(re.findall(r"^at (n\d \d \d): (.*)$", text, re.M))
+    assert set(ranks) == {"n1 0 0", "n2 1 1", "n3 2 2"}, text
     assert len(set(ranks.values())) == 1, text
-    assert " 3 n[1-3] 1(x3)" in ranks["n1 0"], text
+    assert " 3 n[1-3] 1(x3)" in ranks["n1 0 0"], text
 
 
 def test_what_a_job_exports_does_not_bend_the_steps_of_agents(slurm: Slurm):

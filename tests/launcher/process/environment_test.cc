@@ -112,6 +112,16 @@ TEST(MemberEnvironment, AddsTheMembersPlaceAndKeepsOtherVariables) {
       member_environment({}, spawned, "job", {.port = 1}, "", 1).contains("OMPI_MCA_orte_hnp_uri"));
 }
 
+TEST(MemberEnvironment, NumbersRanksInSlurmWhereTheBatchScriptIsNumbered) {
+  const spec::Environment script{{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}};
+  Place place{3, 3, 4};
+  place.local_rank = 1;
+  const spec::Environment fixed = member_environment(script, place, "job", {.port = 1}, "", 1);
+  EXPECT_EQ(fixed.at("SLURM_PROCID"), "3");
+  EXPECT_EQ(fixed.at("SLURM_LOCALID"), "1");
+  EXPECT_FALSE(member_environment({}, place, "job", {.port = 1}, "", 1).contains("SLURM_PROCID"));
+}
+
 // Members of an elastic job compute each other's shards, on whatever GPU they have.
 TEST(MemberEnvironment, LetsGpusRepeatTheirResultsInElasticJobsOnly) {
   const std::string name = "CUBLAS_WORKSPACE_CONFIG";
