@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 
 import h5py
 import numpy as np
@@ -125,6 +126,27 @@ def test_the_installed_command_runs_installed_members(installed):
         program,
     ]
     output_of(*command)
+
+
+def test_the_wheel_brings_the_backend_of_the_torch_beside_which_it_was_built(installed, tmp_path):
+    program = (
+        "import torch, torch.distributed as dist, regroup._torch_backend as backend\n"
+        "dist.init_process_group('regroup')\n"
+        "x = torch.ones(3)\n"
+        "dist.all_reduce(x)\n"
+        "print(x.tolist(), backend.find_binary().parent)\n"
+        "dist.destroy_process_group()\n"
+    )
+    ranks = [installed / "regroup", "--oversubscribe", "-np", "2"]
+    told = output_of(
+        *(*ranks, installed / "python", "-c", program),
+        PYTHONPATH=sysconfig.get_path("platlib"),  # has torch
+        XDG_CACHE_HOME=str(tmp_path),
+        CXX="false",
+    )
+    (package,) = installed.parent.glob("lib/python*/site-packages/regroup")
+    assert told.splitlines() == [f"[2.0, 2.0, 2.0] {package / '_torch'}"] * 2
+    assert not list(tmp_path.iterdir())  # nothing was built
 
 
 @pytest.mark.skipif(
