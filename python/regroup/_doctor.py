@@ -263,7 +263,8 @@ def check_torch(_: Launcher) -> Iterator[Finding]:
     state, path = _torch_backend.binary_state()
     if state == "missing":
         advice = "install g++ 12 or newer, or set CXX"
-        yield Finding("bad", "torch backend", "not built, and there is no C++ compiler", advice)
+        text = "in Python, which is slower: not built, and there is no C++ compiler"
+        yield Finding("note", "torch backend", text, advice)
     elif state == "to build":
         yield Finding("ok", "torch backend", "is built by the first process group, in 20 s")
     else:

@@ -21,7 +21,7 @@ import regroup_torch
 import torch
 import torch.distributed as dist
 
-from regroup import _native
+from regroup import _native, _torch_group
 
 _SOURCES = Path(__file__).parent / "_torch"
 BUILD_LIMIT_S = 1800  # it takes 20 s where nothing else runs
@@ -34,17 +34,21 @@ def create(options: Any) -> Any:
     """Makes the backend of a new process group. torch calls this in each rank of the group, with
     its _DistributedBackendOptions. Blocks until all ranks have called it.
 
+    Where the binary for this torch is missing and cannot be built, a group in Python takes its
+    place, and the first rank of the job on each host says so.
+
     Raises:
         DistBackendError: ranks did not call in time (the message names them), or no backend can
             connect them.
-        RuntimeError: the binary for this torch is missing and could not be built.
     """
-    _load()
-    group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
     seconds = options.timeout.total_seconds()
     prefix = f"regroup/{options.group_id}/{_formed[options.group_id]}"
     _formed[options.group_id] += 1
     host = os.environ.get("REGROUP_TORCH_HOST", "")
+    if (why := _load()) is not None:
+        _tell_once(why)
+        return _torch_group.ProcessGroup(options, prefix, host)
+    group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
     if not torch.cuda.is_available():  # DDP then asks for the memory of its buckets
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     torch.ops.regroup.attach(
@@ -54,35 +58,68 @@ def create(options: Any) -> Any:
 
 
 @functools.cache
-def _load() -> None:
-    """Loads the binary for this version of torch, once per process."""
-    torch.ops.load_library(str(find_binary()))
+def _load() -> str | None:
+    """Loads the binary for this version of torch, once per process. Returns why there is none."""
+    try:
+        try:
+            torch.ops.load_library(str(find_binary()))
+        except OSError:  # that of the package is for another patch version, or C++ library
+            if find_binary() != _packaged():
+                raise
+            torch.ops.load_library(str(_built()))
+    except (RuntimeError, OSError) as error:
+        return f"{error}"
+    return None
+
+
+@functools.cache
+def _tell_once(why: str) -> None:
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(
+            f"{why}\nregroup: the process groups of this job are in Python: slower, for CPU "
+            "tensors only (no cuda beside them, no dcp.async_save)",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def find_binary() -> Path:
     """Finds the binary for the imported torch: in the package, or one that was built before for
     this user; otherwise builds it."""
-    path = _path()
-    if not path.exists():
-        _build(path)
-    return path
+    packaged = _packaged()
+    return packaged if packaged.exists() else _built()
 
 
 def binary_state() -> tuple[Literal["there", "to build", "missing"], Path]:
     """Says what find_binary() would do, and where the binary is or will be. "missing": it would
     raise, since no compiler is here."""
-    path = _path()
+    if (packaged := _packaged()).exists():
+        return "there", packaged
+    path = _cached()
     if path.exists():
         return "there", path
     return ("missing" if _compiler() is None else "to build"), path
 
 
-def _path() -> Path:
-    minor = ".".join(torch.__version__.split("+")[0].split(".")[:2])
-    packaged = _SOURCES / f"torch-{minor}.so"
-    if packaged.exists():
-        return packaged
-    return _cache() / f"torch-{minor}-{_fingerprint(torch.__version__)}.so"
+def _minor() -> str:
+    return ".".join(torch.__version__.split("+")[0].split(".")[:2])
+
+
+def _packaged() -> Path:
+    """Where the package has the binary, if it has one."""
+    return _SOURCES / f"torch-{_minor()}.so"
+
+
+def _cached() -> Path:
+    return _cache() / f"torch-{_minor()}-{_fingerprint(torch.__version__)}.so"
+
+
+def _built() -> Path:
+    """Returns the binary of this user; builds it if it is missing."""
+    path = _cached()
+    if not path.exists():
+        _build(path)
+    return path
 
 
 def _compiler() -> str | None:

@@ -16,6 +16,34 @@ def test_every_operation_gives_what_each_rank_computes_from_all_inputs(run_ranks
     assert out.count("all equal") == size, out
 
 
+@pytest.mark.parametrize(("size", "hosts"), [(3, "1"), (2, "2")])
+def test_where_no_binary_can_be_built_a_group_in_python_does_the_same(
+    run_ranks, tmp_path, monkeypatch, size, hosts
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    out = run_ranks(size, "_operations.py", hosts, "python")
+    assert out.count("all equal") == size, out
+    assert out.count("regroup: the process groups of this job are in Python: slower, for CPU") == 1
+    assert re.search(r"regroup: building the backend for torch \S+ failed: false", out), out
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("killed", r"DistBackendError.*all_reduce: rank 1 \(pid \d+\) ended"),
+        ("late", r"DistBackendError.*init_process_group: .*rank 0 of 2: .* rank 1 has not come"),
+    ],
+)
+def test_errors_of_the_group_in_python_say_the_same(
+    run_ranks, tmp_path, monkeypatch, case, expected
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    out = run_ranks(2, "_errors.py", case)
+    assert re.search(expected, out), out
+
+
 @pytest.mark.parametrize(
     ("named", "has_cuda", "expected"),
     [

@@ -1,0 +1,681 @@
+"""The process group "regroup" in Python, for a torch without a binary of the backend (backend.cc)
+and a host that cannot build one. It calls the table of collective_v1.h by ctypes, with the same
+operations as the binary: ranks with and without one form one group.
+
+A group in Python replaces the whole process group: no other device has a backend beside it, and
+torch finds no device that it serves (dcp.async_save asks). docs/design/torch_backend.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import functools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from regroup import _native
+
+_VERSION, _ANY_RANK = 1, -1
+_INVALID, _TIMEOUT = 1, 2
+_KINDS = (
+    *("barrier", "allreduce", "reduce", "reduce_scatter", "allgather", "gather", "scatter"),
+    *("alltoall", "broadcast"),
+)
+_DTYPES = (
+    *(torch.float32, torch.float64, torch.int32, torch.int64, torch.float16, torch.bfloat16),
+    *(torch.int8, torch.int16, torch.uint8),
+)
+_OPS = ("SUM", "PRODUCT", "MIN", "MAX", "AVG", "BAND", "BOR")
+_UNSIGNED = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}  # sums have the same bits
+_BYTES = _DTYPES.index(torch.uint8)
+_EXCHANGE_TAG = 0xFFFFFFFF  # that of the binary; users cannot pass it
+_FOREVER_S, _TURN_S = 1e9, 0.5  # between two looks for signals
+_ERROR_BYTES = 1024
+
+Tensor = torch.Tensor
+After = Callable[[], object]
+
+
+class _Operation(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("kind", "dtype", "op", "root")),
+        *(("in_", c_void_p), ("in_bytes", c_size_t), ("out", c_void_p), ("out_bytes", c_size_t)),
+    )
+
+
+_Set = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
+_Get = ctypes.CFUNCTYPE(c_int64, c_void_p, c_char_p, c_void_p, c_size_t, c_double)
+
+
+class _Store(ctypes.Structure):
+    _fields_ = (("self", c_void_p), ("set", _Set), ("get", _Get))
+
+
+_ERROR = (c_char_p, c_size_t)
+_MESSAGE = (c_void_p, c_int, c_uint32, c_void_p, c_size_t, c_double, POINTER(c_void_p), *_ERROR)
+
+
+class _Table(ctypes.Structure):
+    """The functions of regroup_collective_v1. They release the GIL."""
+
+    _fields_ = (
+        ("version", c_uint32),
+        ("bytes", c_uint32),
+        (
+            "form",
+            ctypes.CFUNCTYPE(
+                *(c_int, POINTER(_Store), c_int, c_int, c_char_p, c_double),
+                *(POINTER(c_void_p), *_ERROR),
+            ),
+        ),
+        ("leave", ctypes.CFUNCTYPE(None, c_void_p)),
+        ("abort", ctypes.CFUNCTYPE(None, c_void_p, c_char_p)),
+        ("run", ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(_Operation), c_double, *_ERROR)),
+        (
+            "start",
+            ctypes.CFUNCTYPE(
+                c_int, c_void_p, POINTER(_Operation), c_double, POINTER(c_void_p), *_ERROR
+            ),
+        ),
+        ("send", ctypes.CFUNCTYPE(c_int, *_MESSAGE)),
+        ("receive", ctypes.CFUNCTYPE(c_int, *_MESSAGE)),
+        ("wait", ctypes.CFUNCTYPE(c_int, c_void_p, c_double)),
+        ("status", ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(c_int), *_ERROR)),
+        ("free", ctypes.CFUNCTYPE(None, c_void_p)),
+    )
+
+
+@functools.cache
+def _table() -> _Table:
+    table = _Table.from_address(_native.collective_v1())
+    assert table.version == _VERSION and table.bytes >= ctypes.sizeof(_Table)
+    return table
+
+
+def _call(what: str, call: Callable[..., int], *arguments: Any) -> None:
+    """Calls a function of the table; raises what torch raises for its failure."""
+    text = ctypes.create_string_buffer(_ERROR_BYTES)
+    code = call(*arguments, text, _ERROR_BYTES)
+    if code == 0:
+        return
+    late = "timeout while waiting for other ranks: " if code == _TIMEOUT else ""
+    message = f"regroup: {what}: {late}{text.value.decode(errors='replace')}"
+    raise (ValueError if code == _INVALID else dist.DistBackendError)(message)
+
+
+def _refuse(what: str, why: str) -> NoReturn:
+    raise ValueError(f"regroup: {what}: {why}")
+
+
+class _Group:
+    """Owns a group of the table. Its process group and its operations share it."""
+
+    def __init__(self, store: Any, rank: int, size: int, host: str, seconds: float):
+        @_Set
+        def set_key(_: object, key: bytes, value: int, size: int) -> int:
+            try:
+                store.set(key.decode(), ctypes.string_at(value, size))
+            except Exception:
+                return 1
+            return 0
+
+        @_Get
+        def get_key(_: object, key: bytes, value: int, most: int, seconds: float) -> int:
+            try:
+                store.wait([key.decode()], datetime.timedelta(seconds=max(seconds, 0.001)))
+            except Exception:
+                return -1
+            try:
+                found = store.get(key.decode())
+            except Exception:
+                return -2
+            ctypes.memmove(value, found, min(len(found), most))
+            return len(found)
+
+        self.address = c_void_p()
+        adapter = _Store(None, set_key, get_key)
+        _call(
+            *("init_process_group", _table().form, ctypes.byref(adapter), rank, size),
+            *(host.encode(), seconds, ctypes.byref(self.address)),
+        )
+
+    def __del__(self) -> None:
+        if self.address:
+            _table().leave(self.address)
+
+
+class _Work(dist.Work):
+    """An operation in progress or complete. The first thread that waits for it finishes it."""
+
+    def __init__(
+        self,
+        group: _Group,
+        address: c_void_p | None,
+        what: str,
+        outputs: list[Tensor],
+        held: Sequence[Any] = (),
+        after: After | None = None,
+    ):
+        """address: of the operation; None: it is complete.  after: called when it has succeeded.
+        held: what the operation uses."""
+        super().__init__()
+        self._group, self._address, self._what = group, address, what
+        self._outputs, self._held, self._after = outputs, held, after
+        self._lock = threading.Lock()
+        self._over = address is None
+        self._error: Exception | None = None
+        self._source = -1
+        self._future: Any = None
+
+    def __del__(self) -> None:
+        if self._address is not None:
+            _table().free(self._address)
+
+    def settle(self, seconds: float) -> bool:
+        """Waits up to `seconds`; returns whether the operation is complete."""
+        with self._lock:
+            while not self._over:
+                turn = min(seconds, _TURN_S)
+                if _table().wait(self._address, turn):
+                    self._finish()
+                elif (seconds := seconds - turn) <= 0:
+                    return False
+        return True
+
+    def _finish(self) -> None:
+        source = c_int(-1)
+        try:
+            _call(self._what, _table().status, self._address, ctypes.byref(source))
+            self._source = source.value
+            if self._after is not None:
+                with torch.no_grad():
+                    self._after()
+        except Exception as error:
+            self._error = error
+        self._after, self._held = None, ()
+        self._over = True
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        seconds = timeout.total_seconds()
+        if not self.settle(seconds if seconds > 0 else _FOREVER_S):
+            raise dist.DistBackendError(
+                f"regroup: {self._what}: not complete after {seconds * 1000:.0f} ms"
+            )
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self.settle(0)
+
+    def is_success(self) -> bool:
+        return self._over and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        return self._outputs
+
+    def source_rank(self) -> int:
+        return self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        if self._future is None:
+            self._future = torch.futures.Future()
+            _completions().put(self)
+        return self._future
+
+    def complete_future(self) -> None:
+        self.settle(_FOREVER_S)
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        else:
+            self._future.set_result(self._outputs)
+
+
+@functools.cache
+def _completions() -> queue.SimpleQueue[_Work]:
+    """Works whose future a thread completes, in their order."""
+    works: queue.SimpleQueue[_Work] = queue.SimpleQueue()
+
+    def run() -> None:
+        while True:
+            works.get().complete_future()
+
+    threading.Thread(target=run, name="regroup-futures", daemon=True).start()
+    return works
+
+
+def _check(what: str, tensor: Tensor) -> None:
+    if tensor.device.type != "cpu":
+        _refuse(what, f"expected a CPU tensor, got one on {tensor.device}")
+    if tensor.layout != torch.strided:
+        _refuse(what, "expected a dense tensor: sparse ones need the binary of the backend")
+
+
+def _single(what: str, tensors: list[Tensor]) -> Tensor:
+    if len(tensors) != 1:
+        _refuse(what, f"expected 1 tensor, got {len(tensors)}")
+    _check(what, tensors[0])
+    return tensors[0]
+
+
+def _copy_back(targets: Sequence[Tensor], memories: Sequence[Tensor]) -> None:
+    for target, memory in zip(targets, memories, strict=True):
+        if memory is not target:
+            target.copy_(memory)
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A process group for CPU tensors. All ranks make it together."""
+
+    def __init__(self, options: Any, prefix: str, host: str):
+        """options: torch's _DistributedBackendOptions.  prefix: of the group's keys in its store.
+        host: which ranks share memory, as of the table's form()."""
+        super().__init__(options.group_rank, options.group_size)
+        self._rank, self._size = options.group_rank, options.group_size
+        self._seconds = options.timeout.total_seconds()
+        store = dist.PrefixStore(prefix, options.store)
+        self._group = _Group(store, self._rank, self._size, host, self._seconds)
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "regroup"
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        self._seconds = timeout.total_seconds()
+
+    def abort(self) -> None:
+        _table().abort(self._group.address, b"by abort()")
+
+    def shutdown(self) -> None:
+        pass
+
+    def _limit(self, opts: Any) -> float:
+        seconds = opts.timeout.total_seconds() if hasattr(opts, "timeout") else 0
+        return seconds if seconds > 0 else self._seconds
+
+    def _launch(
+        self,
+        what: str,
+        kind: str,
+        opts: Any,
+        source: Tensor | None,
+        target: Tensor | None,
+        outputs: list[Tensor],
+        after: After | None = None,
+        reduction: tuple[int, int] = (_BYTES, 0),
+        root: int = 0,
+    ) -> _Work:
+        """Starts an operation on the memory of contiguous tensors."""
+        operation = _Operation(_KINDS.index(kind), *reduction, root)
+        if source is not None:
+            operation.in_, operation.in_bytes = source.data_ptr(), source.nbytes
+        if target is not None:
+            operation.out, operation.out_bytes = target.data_ptr(), target.nbytes
+        address = c_void_p()
+        _call(
+            *(what, _table().start, self._group.address, ctypes.byref(operation)),
+            *(self._limit(opts), ctypes.byref(address)),
+        )
+        return _Work(self._group, address, what, outputs, (source, target), after)
+
+    def _complete(self, what: str, outputs: list[Tensor]) -> _Work:
+        return _Work(self._group, None, what, outputs)
+
+    # Reductions.
+
+    def _reduction(self, what: str, dtype: torch.dtype, op: Any) -> tuple[int, int]:
+        """Returns type and operation as numbers of the table."""
+        name = next((one for one in _OPS if op == getattr(dist.ReduceOp, one)), None)
+        kind = f"{dtype}".removeprefix("torch.")
+        if name is None or (dtype == torch.bool and name == "AVG"):
+            _refuse(what, f"{name or op} of {kind} is not supported without the binary")
+        if dtype == torch.bool:
+            is_and = name in ("PRODUCT", "MIN", "BAND")
+            return _BYTES, _OPS.index("MIN" if is_and else "MAX")
+        if dtype in _UNSIGNED and name not in ("MIN", "MAX", "AVG"):
+            dtype = _UNSIGNED[dtype]
+        if dtype.is_complex and name in ("SUM", "AVG"):
+            dtype = torch.float32 if dtype == torch.complex64 else torch.float64
+        bits = name in ("BAND", "BOR") and dtype.is_floating_point
+        if dtype not in _DTYPES or bits:
+            _refuse(what, f"{name} of {kind} is not supported")
+        return _DTYPES.index(dtype), _OPS.index(name)
+
+    def _gathered(self, what: str, tensor: Tensor, opts: Any) -> Tensor:
+        source = tensor.contiguous()
+        out = torch.empty((self._size, *tensor.shape), dtype=tensor.dtype)
+        self._launch(what, "allgather", opts, source, out, [out]).wait()
+        return out
+
+    def _xor(self, what: str, tensor: Tensor, opts: Any) -> Tensor:
+        if tensor.is_floating_point() or tensor.is_complex():
+            _refuse(what, f"BXOR of {tensor.dtype} is not supported")
+        return functools.reduce(torch.bitwise_xor, self._gathered(what, tensor, opts).unbind(0))
+
+    def allreduce(self, tensors: list[Tensor], opts: Any) -> _Work:
+        return self._reduce_to_all("all_reduce", _single("all_reduce", tensors), tensors, opts)
+
+    def _reduce_to_all(
+        self,
+        what: str,
+        tensor: Tensor,
+        outputs: list[Tensor],
+        opts: Any,
+        after: After | None = None,
+    ) -> _Work:
+        if opts.reduceOp == dist.ReduceOp.BXOR:
+            tensor.copy_(self._xor(what, tensor, opts))
+            if after is not None:
+                after()
+            return self._complete(what, outputs)
+        reduction = self._reduction(what, tensor.dtype, opts.reduceOp)
+        memory = tensor.contiguous()
+
+        def finish() -> None:
+            _copy_back([tensor], [memory])
+            if after is not None:
+                after()
+
+        return self._launch(
+            what, "allreduce", opts, memory, memory, outputs, finish, reduction=reduction
+        )
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> _Work:
+        what = "all_reduce_coalesced"
+        for tensor in tensors:
+            _check(what, tensor)
+        if len({tensor.dtype for tensor in tensors}) != 1:
+            _refuse(what, "expected tensors of one type")
+        packed = torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+        def unpack() -> None:
+            pieces = packed.split([tensor.numel() for tensor in tensors])
+            for tensor, piece in zip(tensors, pieces, strict=True):
+                tensor.copy_(piece.view(tensor.shape))
+
+        return self._reduce_to_all(what, packed, tensors, opts, unpack)
+
+    def reduce(self, tensors: list[Tensor], opts: Any) -> _Work:
+        tensor = _single("reduce", tensors)
+        is_root = self._rank == opts.rootRank
+        if opts.reduceOp == dist.ReduceOp.BXOR:
+            result = self._xor("reduce", tensor, opts)
+            if is_root:
+                tensor.copy_(result)
+            return self._complete("reduce", tensors)
+        memory = tensor.contiguous()
+        return self._launch(
+            *("reduce", "reduce", opts, memory, memory if is_root else None, tensors),
+            (lambda: _copy_back([tensor], [memory])) if is_root else None,
+            self._reduction("reduce", tensor.dtype, opts.reduceOp),
+            opts.rootRank,
+        )
+
+    def _scatter_reduced(self, what: str, output: Tensor, packed: Tensor, opts: Any) -> _Work:
+        if opts.reduceOp == dist.ReduceOp.BXOR:
+            whole = self._xor(what, packed, opts)
+            output.copy_(whole.view(self._size, -1)[self._rank].view(output.shape))
+            return self._complete(what, [output])
+        memory = output.contiguous()
+        return self._launch(
+            *(what, "reduce_scatter", opts, packed, memory, [output]),
+            lambda: _copy_back([output], [memory]),
+            self._reduction(what, output.dtype, opts.reduceOp),
+        )
+
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> _Work:
+        what = "reduce_scatter"
+        output = _single(what, outputs)
+        return self._scatter_reduced(what, output, self._packed(what, inputs, output), opts)
+
+    def reduce_scatter_single(self, output: Tensor, source: Tensor, opts: Any) -> _Work:
+        self._check_parts("reduce_scatter_tensor", source, output)
+        return self._scatter_reduced("reduce_scatter_tensor", output, source.contiguous(), opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
+    ) -> _Work:
+        pairs = zip(outputs, inputs, strict=True)
+        return self._all(outputs, [self.reduce_scatter_single(*pair, opts) for pair in pairs])
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # What moves tensors of any type.
+
+    def _all(self, outputs: list[Tensor], works: list[_Work]) -> _Work:
+        for work in works:
+            work.wait()
+        return works[0] if len(works) == 1 else self._complete("coalesced", outputs)
+
+    def _check_parts(self, what: str, whole: Tensor, part: Tensor) -> None:
+        _check(what, whole)
+        _check(what, part)
+        if whole.dtype != part.dtype or whole.numel() != part.numel() * self._size:
+            _refuse(
+                what,
+                f"expected {self._size} times as many elements of one type, got {whole.dtype}"
+                f"[{whole.numel()}] and {part.dtype}[{part.numel()}]",
+            )
+
+    def _list(self, what: str, lists: list[list[Tensor]], like: Tensor) -> list[Tensor]:
+        if len(lists) != 1 or len(lists[0]) != self._size:
+            got = len(lists[0]) if len(lists) == 1 else f"{len(lists)} lists"
+            _refuse(what, f"expected a list of {self._size} tensors, one for each rank, got {got}")
+        for tensor in lists[0]:
+            _check(what, tensor)
+            if tensor.dtype != like.dtype or tensor.numel() != like.numel():
+                _refuse(what, "all tensors must have one type and size")
+        return lists[0]
+
+    def _packed(self, what: str, lists: list[list[Tensor]], like: Tensor) -> Tensor:
+        return torch.cat([tensor.reshape(-1) for tensor in self._list(what, lists, like)])
+
+    def _rows(self, like: Tensor) -> Tensor:
+        return torch.empty((self._size, like.numel()), dtype=like.dtype)
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> _Work:
+        tensor = _single("broadcast", tensors)
+        memory = tensor.contiguous()
+        return self._launch(
+            *("broadcast", "broadcast", opts, None, memory, tensors),
+            lambda: _copy_back([tensor], [memory]),
+            root=opts.rootRank,
+        )
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> _Work:
+        source = _single("all_gather", inputs).contiguous()
+        out = self._list("all_gather", outputs, source)
+        rows = self._rows(source)
+        return self._launch(
+            *("all_gather", "allgather", opts, source, rows, out),
+            lambda: _unpack(rows, out),
+        )
+
+    def all_gather_single(self, output: Tensor, source: Tensor, opts: Any) -> _Work:
+        what = "all_gather_into_tensor"
+        self._check_parts(what, output, source)
+        memory = output.contiguous()
+        return self._launch(
+            *(what, "allgather", opts, source.contiguous(), memory, [output]),
+            lambda: _copy_back([output], [memory]),
+        )
+
+    _allgather_base = all_gather_single
+
+    def allgather_coalesced(
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any
+    ) -> _Work:
+        if len(outputs) != self._size:
+            _refuse("all_gather_coalesced", "expected a list of outputs for each rank")
+        lists = [list(of_one) for of_one in zip(*outputs, strict=True)]
+        pairs = zip(lists, inputs, strict=True)
+        works = [self.allgather([out], [source], opts) for out, source in pairs]
+        return self._all([tensor for out in lists for tensor in out], works)
+
+    def all_gather_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
+    ) -> _Work:
+        pairs = zip(outputs, inputs, strict=True)
+        return self._all(outputs, [self.all_gather_single(*pair, opts) for pair in pairs])
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> _Work:
+        source = _single("gather", inputs).contiguous()
+        if self._rank != opts.rootRank:
+            return self._launch("gather", "gather", opts, source, None, [], root=opts.rootRank)
+        out = self._list("gather", outputs, source)
+        rows = self._rows(source)
+        return self._launch(
+            *("gather", "gather", opts, source, rows, out),
+            lambda: _unpack(rows, out),
+            root=opts.rootRank,
+        )
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> _Work:
+        output = _single("scatter", outputs)
+        is_root = self._rank == opts.rootRank
+        packed = self._packed("scatter", inputs, output) if is_root else None
+        memory = output.contiguous()
+        return self._launch(
+            *("scatter", "scatter", opts, packed, memory, outputs),
+            lambda: _copy_back([output], [memory]),
+            root=opts.rootRank,
+        )
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        source: Tensor,
+        output_splits: list[int],
+        input_splits: list[int],
+        opts: Any,
+    ) -> _Work:
+        what = "all_to_all_single"
+        _check(what, output)
+        _check(what, source)
+        memory, dense = output.contiguous(), source.contiguous()
+
+        def finish() -> None:
+            _copy_back([output], [memory])
+
+        # One rank cannot know whether the splits are equal on all ranks.
+        if not output_splits and not input_splits:
+            return self._launch(what, "alltoall", opts, dense, memory, [output], finish)
+        taken = memory.split(output_splits or [memory.shape[0] // self._size] * self._size)
+        sent = dense.split(input_splits or [dense.shape[0] // self._size] * self._size)
+        return self._exchange(what, opts, sent, taken, [output], finish)
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> _Work:
+        if len(outputs) != self._size or len(inputs) != self._size:
+            _refuse("all_to_all", f"expected a list of {self._size} tensors, one for each rank")
+        for tensor in (*outputs, *inputs):
+            _check("all_to_all", tensor)
+        taken = [tensor.contiguous() for tensor in outputs]
+        return self._exchange(
+            *("all_to_all", opts, [tensor.contiguous() for tensor in inputs], taken, outputs),
+            lambda: _copy_back(outputs, taken),
+        )
+
+    def _exchange(
+        self,
+        what: str,
+        opts: Any,
+        sent: Sequence[Tensor],
+        taken: Sequence[Tensor],
+        outputs: list[Tensor],
+        finish: After,
+    ) -> _Work:
+        """All-to-all of parts of different sizes, by messages."""
+        works = []
+        for turn in range(1, self._size):
+            to, source = (self._rank + turn) % self._size, (self._rank - turn) % self._size
+            limit = self._limit(opts)
+            works.append(self._receive(what, taken[source], source, _EXCHANGE_TAG, limit))
+            works.append(self._send(what, sent[to], to, _EXCHANGE_TAG, limit))
+        taken[self._rank].copy_(sent[self._rank])
+        for work in works:
+            work.wait()
+        finish()
+        return self._complete(what, outputs)
+
+    def barrier(self, opts: Any) -> _Work:
+        return self._launch("barrier", "barrier", opts, None, None, [])
+
+    # Messages.
+
+    def _send(self, what: str, tensor: Tensor, to: int, tag: int, seconds: float) -> _Work:
+        address = c_void_p()
+        _call(
+            *(what, _table().send, self._group.address, to, tag, tensor.data_ptr()),
+            *(tensor.nbytes, seconds, ctypes.byref(address)),
+        )
+        return _Work(self._group, address, what, [], [tensor])
+
+    def _receive(
+        self,
+        what: str,
+        memory: Tensor,
+        source: int,
+        tag: int,
+        seconds: float,
+        after: After | None = None,
+    ) -> _Work:
+        address = c_void_p()
+        _call(
+            *(what, _table().receive, self._group.address, source, tag, memory.data_ptr()),
+            *(memory.nbytes, seconds, ctypes.byref(address)),
+        )
+        return _Work(self._group, address, what, [memory], [memory], after)
+
+    def send(self, tensors: list[Tensor], to: int, tag: int) -> _Work:
+        data = _single("send", tensors).contiguous()
+        return self._send(f"send to rank {to}", data, to, tag, self._seconds)
+
+    def recv(self, tensors: list[Tensor], source: int, tag: int) -> _Work:
+        what = "recv from any rank" if source == _ANY_RANK else f"recv from rank {source}"
+        target = _single("recv", tensors)
+        memory = target.contiguous()
+        return self._receive(
+            what, memory, source, tag, self._seconds, lambda: _copy_back([target], [memory])
+        )
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> _Work:
+        return self.recv(tensors, _ANY_RANK, tag)
+
+
+def _unpack(rows: Tensor, out: list[Tensor]) -> None:
+    for tensor, row in zip(out, rows.unbind(0), strict=True):
+        tensor.copy_(row.view(tensor.shape))
