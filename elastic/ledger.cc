@@ -1,13 +1,11 @@
-// A hung NFS mount must not stop the training without a word, so all file work is done by a thread
-// that can be left behind.
+// A hung NFS mount must not stop the training without a word, so one thread does all file work of a
+// ledger, and can be left behind.
 #include "elastic/ledger.h"
 
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <future>
-
-#include "base/detached_call.h"
 
 namespace regroup::elastic {
 
@@ -25,7 +23,7 @@ Ledger::Ledger(std::string folder, LedgerHeader header, std::function<bool()> ex
 Ledger::~Ledger() { close(); }
 
 Status Ledger::run(const std::function<Status(LedgerFile&)>& work) {
-  std::future<Status> done = base::call_detached([file = file_, work] { return work(*file); });
+  std::future<Status> done = worker_.call([file = file_, work] { return work(*file); });
   if (done.wait_for(limits_.answer) == std::future_status::ready) return done.get();
   file_->abandon();
   file_.reset();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/detached_call.h"
 #include "base/status.h"
 #include "elastic/ledger_file.h"
 #include "elastic/ledger_format.h"
@@ -60,6 +61,7 @@ class Ledger {
   const LedgerLimits limits_;
   std::optional<LedgerLine> kept_;
   std::shared_ptr<LedgerFile> file_;  // null: the ledger of this member has ended
+  base::DetachedWorker worker_;       // a new thread for each line would take three times as long
   bool open_ = false;                 // write_through() was called after close()
 };
 
