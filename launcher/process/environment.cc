@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -129,7 +130,17 @@ void number_in_slurm(const std::string& rank, const std::string& local_rank,
     at->second = local_rank;
 }
 
+// The kernel takes no string of 128 KiB.
+constexpr std::size_t kLongestArguments = 65536;
+
 }  // namespace
+
+void add_program(const std::vector<std::string>& argv, spec::Environment& environment) {
+  if (argv.empty()) return;
+  environment.emplace("OMPI_COMMAND", argv[0]);
+  std::string arguments = fmt::format("{}", fmt::join(argv.begin() + 1, argv.end(), " "));
+  if (arguments.size() <= kLongestArguments) environment.emplace("OMPI_ARGV", std::move(arguments));
+}
 
 spec::Environment member_environment(spec::Environment base, const Place& place,
                                      const std::string& job, const Master& master,

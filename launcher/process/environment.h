@@ -67,4 +67,8 @@ struct Master {
                                                    const std::string& agent_socket,
                                                    std::uint32_t threads);
 
+// Adds OMPI_COMMAND and OMPI_ARGV, which become "command" and "argv" of MPI_INFO_ENV in Open MPI,
+// unless they are there; no OMPI_ARGV above 64 KiB.
+void add_program(const std::vector<std::string>& argv, spec::Environment& environment);
+
 }  // namespace regroup::process

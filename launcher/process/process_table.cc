@@ -147,6 +147,7 @@ base::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, con
   if (!options_.exits_file.empty() && place.space == 0)
     environment["REGROUP_RANK_EXITS"] = options_.exits_file;
   add_folder(app.wdir, environment);
+  if (options_.agent_socket.empty()) add_program(app.argv, environment);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   const Restraint restraint = limiter_.restrain(place.member, app.limits);
   if (!restraint.said.empty() && !options_.quiet) err_.write("regroup: " + restraint.said + "\n");

@@ -239,6 +239,19 @@ static int seats(char* self, char* count) {
   return 0;
 }
 
+// What MPI_INFO_ENV says about this rank's program.
+static int program_info(void) {
+  const char* const keys[] = {"command", "argv", "ompi_num_apps", "ompi_np", "ompi_first_rank"};
+  char value[MPI_MAX_INFO_VAL] = "";
+  int found = 0;
+  for (int i = 0; i < 5; ++i) {
+    MPI_Info_get(MPI_INFO_ENV, keys[i], sizeof value - 1, value, &found);
+    printf("%d %s: %s\n", rank, keys[i], found ? value : "none");
+  }
+  MPI_Finalize();
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "hello";
   if (!strcmp(what, "session")) return session();
@@ -247,6 +260,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (!strcmp(what, "end")) return end(argv[2]);
   if (!strcmp(what, "talk")) return talk();
+  if (!strcmp(what, "info")) return program_info();
   if (!strcmp(what, "share")) return share();
   if (!strcmp(what, "retry")) return retry(argv[2]);
   if (!strcmp(what, "meet")) return meet();

@@ -30,6 +30,24 @@ def test_programs_of_a_job_know_their_number(runner, mpi, program):
     ]
 
 
+@pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5], ids=str)
+def test_programs_are_told_what_runs(runner, mpi, program):
+    """Open MPI's own launchers have "0 0" as first ranks; that of Open MPI 5 has the first
+    program's arguments for all, and its library knows one program's numbers only."""
+    programs = [program, "info", ":", "-np", "2", program, "info", "second"]
+    done = runner.regroup("--oversubscribe", "-np", "1", *programs, env=mpi.env)
+    assert done.status == 0, done.err
+    numbers = ["ompi_np: 1 2", "ompi_first_rank: 0 1"]
+    said = [
+        f"{rank} {fact}"
+        for rank, arguments in enumerate(["info", "info second", "info second"])
+        for fact in (f"command: {program}", f"argv: {arguments}", "ompi_num_apps: 2", *numbers)
+    ]
+    if mpi is OPENMPI5:
+        said = [fact for fact in said if fact[2:] not in numbers]
+    assert set(said) <= set(done.lines), done.out
+
+
 # Debian's MPICH (ch4:ucx) has neither, under its own launcher too; pmi1_test.cc speaks them with
 # the server.
 @pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5], ids=str)

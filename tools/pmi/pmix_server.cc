@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -13,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <numeric>
 #include <set>
 
 #include "tools/pmi/layout.h"
@@ -38,6 +41,16 @@ struct FreeStrings {
 
 std::string listed(const std::vector<std::uint32_t>& ranks) {
   return fmt::format("{}", fmt::join(ranks, ","));
+}
+
+// What Open MPI puts into MPI_INFO_ENV: "ompi_num_apps", "ompi_np" and "ompi_first_rank".
+std::vector<std::string> programs_of(const OpenSpace& space) {
+  std::vector<std::uint32_t> first;
+  std::exclusive_scan(space.app_sizes.begin(), space.app_sizes.end(), std::back_inserter(first),
+                      std::uint32_t{0});
+  return {fmt::format("OMPI_NUM_APP_CTX={}", space.app_sizes.size()),
+          fmt::format("OMPI_APP_CTX_NUM_PROCS={}", fmt::join(space.app_sizes, " ")),
+          fmt::format("OMPI_FIRST_RANKS={}", fmt::join(first, " "))};
 }
 
 // The facts about the job as a whole.
@@ -206,6 +219,7 @@ base::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   std::vector<std::vector<std::string>> out(layout.size());
   for (const std::uint32_t rank : layout.here()) {
     REGROUP_ASSIGN_OR_RETURN(auto environment, environment_of({space.space, rank}));
+    std::ranges::copy(programs_of(space), std::back_inserter(environment));
     out[rank] = std::move(environment);
   }
   return out;

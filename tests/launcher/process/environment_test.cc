@@ -122,6 +122,17 @@ TEST(MemberEnvironment, NumbersRanksInSlurmWhereTheBatchScriptIsNumbered) {
   EXPECT_FALSE(member_environment({}, place, "job", {.port = 1}, "", 1).contains("SLURM_PROCID"));
 }
 
+TEST(MemberEnvironment, NamesTheProgramForMpiInfoEnv) {
+  spec::Environment environment{{"OMPI_COMMAND", "of -x"}};
+  add_program({"train", "a", "b c"}, environment);
+  EXPECT_EQ(environment.at("OMPI_COMMAND"), "of -x");
+  EXPECT_EQ(environment.at("OMPI_ARGV"), "a b c");
+  spec::Environment long_ones;
+  add_program({"train", std::string(1 << 20, 'x')}, long_ones);
+  EXPECT_EQ(long_ones.at("OMPI_COMMAND"), "train");
+  EXPECT_FALSE(long_ones.contains("OMPI_ARGV")) << "exec would fail";
+}
+
 // Members of an elastic job compute each other's shards, on whatever GPU they have.
 TEST(MemberEnvironment, LetsGpusRepeatTheirResultsInElasticJobsOnly) {
   const std::string name = "CUBLAS_WORKSPACE_CONFIG";
