@@ -1,5 +1,9 @@
-"""An IterableDataset as a data set whose samples have numbers: sample i of an epoch is the i-th
-that an iteration yields. Every member, and every worker, reads the whole stream and keeps its own.
+"""An IterableDataset as a data set whose samples have numbers.
+
+Most streams can only be read as a whole: sample i of an epoch is the i-th that an iteration yields,
+and every member, and every worker, reads all of it and keeps its own. A stream that can be read in
+parts, by `shard(num_shards=V, index=i)`, gives shard i of each batch the next samples of part i;
+so a member reads only the parts of the shards that it computes.
 
 A stream cannot go back. So the samples of the batch that is read are kept, also those that other
 members compute: a regroup may hand them to this member. What lies further back is read again, from
@@ -8,6 +12,7 @@ the begin of the epoch; that is also how a member that joins late comes to its p
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import sys
@@ -19,7 +24,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from regroup import _arguments, _native
 
-_OPEN = 1 << 36  # no leaf, batch or part has this number
+_OPEN = 1 << 36  # no leaf, batch or part of one has this number; plus that of a part of the stream
 
 
 def samples_of(dataset: IterableDataset, samples: Any) -> int:
@@ -44,9 +49,25 @@ def samples_of(dataset: IterableDataset, samples: Any) -> int:
     return found
 
 
+def has_parts(dataset: Any, batch_size: int, shards: int) -> bool:
+    """Whether the stream is read in as many parts as there are shards: if it has shard(), and not
+    fewer pieces than that (`num_shards`, of data sets of Hugging Face), and if the shards of a
+    batch have equal sizes, so that no part ends long before the others."""
+    if not callable(shard := getattr(dataset, "shard", None)) or batch_size % shards != 0:
+        return False
+    try:
+        named = inspect.signature(shard).parameters
+    except (TypeError, ValueError):
+        return False
+    pieces = getattr(dataset, "num_shards", shards)
+    enough = not isinstance(pieces, int) or pieces >= shards
+    return enough and {"num_shards", "index"} <= named.keys()
+
+
 class Stream(Dataset):
     """steps: of an epoch.  substeps: steps in a row that take the same batch.  kept: batches before
-    the one that is read that are kept, too: a worker reads ahead."""
+    the one that is read that are kept, too: a worker reads ahead.  parts: those in which the stream
+    is read, one for each shard; 0: as a whole."""
 
     def __init__(
         self,
@@ -55,39 +76,94 @@ class Stream(Dataset):
         seed: int,
         batch_size: int,
         steps: int,
+        samples: int,
         substeps: int = 1,
         kept: int = 0,
+        parts: int = 0,
     ):
         self.dataset = dataset
-        self._seed, self._batch_size = seed, batch_size
-        self._steps, self._substeps, self._kept = steps, substeps, kept
-        self._forget()
+        self._batch_size, self._steps, self._samples = batch_size, steps, samples
+        self._substeps, self._kept, self._count = substeps, kept, parts
+        self._seed = seed
+        self._part_of = _parts_of_leaves(parts, samples % batch_size)
+        self._readers: dict[int, _Reader] = {}  # by part
+        self._process: int | None = os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_iterator": None, "_items": {}, "_process": None}
+        return self.__dict__ | {"_readers": {}, "_process": None}
 
     def take(self, step: int, positions: list[int]) -> list[Any]:
         """Returns the samples with these numbers, in ascending order, of the epoch of a step."""
-        if self._process != os.getpid():  # a fork shares the files of the iterator
-            self._forget()
+        if self._process != os.getpid():  # a fork shares the files of the iterators
+            self._readers.clear()
+            self._process = os.getpid()
         epoch, within = divmod(step - 1, self._steps)
-        batch = within // self._substeps
-        missing = [at for at in positions if at not in self._items]
+        first = max(0, within // self._substeps - self._kept) * self._batch_size
+        if self._count == 0:
+            return self._reader(0).take(epoch, positions, first)
+        out: list[Any] = []
+        for part, numbers in self._by_part(within // self._substeps, positions):
+            out += self._reader(part).take(epoch, numbers, first // self._count)
+        return out
+
+    def _by_part(self, batch: int, positions: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """Yields parts and the numbers of samples in them."""
+        begin = batch * self._batch_size
+        size = min(self._batch_size, self._samples - begin)
+        each = self._batch_size // self._count
+        for leaf in range(self._count):
+            start, end = (begin + size * one // self._count for one in (leaf, leaf + 1))
+            if found := [at - start + batch * each for at in positions if start <= at < end]:
+                yield self._part_of[leaf], found
+
+    def _reader(self, part: int) -> _Reader:
+        if part not in self._readers:
+            dataset, of = self.dataset, ""
+            if self._count > 0:
+                dataset = dataset.shard(num_shards=self._count, index=part)  # type: ignore[attr-defined]
+                of = f"part {part} of {self._count} of "
+            self._readers[part] = _Reader(dataset, self._seed, part, of, self._samples)
+        return self._readers[part]
+
+
+def _parts_of_leaves(count: int, rest: int) -> list[int]:
+    """Returns the part of each shard. A last batch of `rest` samples has one more in some shards,
+    and a stream that is dealt out sample by sample has one more in its first parts: these belong
+    together."""
+    sizes = [rest * (leaf + 1) // count - rest * leaf // count for leaf in range(count)]
+    order = sorted(range(count), key=lambda leaf: -sizes[leaf])
+    parts = [0] * count
+    for part, leaf in enumerate(order):
+        parts[leaf] = part
+    return parts
+
+
+class _Reader:
+    """One iteration after the other over a stream, or a part of one.  number: of the part.  of:
+    names it in messages.  samples: that an epoch takes of the whole stream."""
+
+    def __init__(self, dataset: Any, seed: int, number: int, of: str, samples: int):
+        self._dataset, self._seed, self._number = dataset, seed, number
+        self._of, self._samples = of, samples
+        self._forget()
+
+    def take(self, epoch: int, numbers: list[int], first: int) -> list[Any]:
+        """Returns the samples with these numbers, in ascending order. From now on those before
+        number `first` are not kept."""
+        missing = [at for at in numbers if at not in self._items]
         if self._iterator is None or epoch != self._epoch or (missing and missing[0] < self._next):
             self._forget()
             self._epoch = epoch
-        first = max(0, batch - self._kept) * self._batch_size
         self._items = {at: one for at, one in self._items.items() if at >= first}
-        if positions[-1] >= self._next:
-            self._read(positions[-1], first)
-        return [self._items[at] for at in positions]
+        if numbers[-1] >= self._next:
+            self._read(numbers[-1], first)
+        return [self._items[at] for at in numbers]
 
     def _forget(self) -> None:
         self._iterator: Iterator[Any] | None = None
         self._generators: tuple[Any, ...] | None = None  # as the stream has left them
         self._items: dict[int, Any] = {}  # by number
         self._epoch, self._next = -1, 0
-        self._process: int | None = os.getpid()
 
     def _read(self, last: int, first: int) -> None:
         """Reads the samples up to number `last` and keeps those from `first` on. The stream draws
@@ -95,28 +171,38 @@ class Stream(Dataset):
         before = _generators()
         try:
             if self._iterator is None:
-                _seed_all(_native.mix(self._seed, self._epoch, _OPEN))
-                if callable(set_epoch := getattr(self.dataset, "set_epoch", None)):
+                _seed_all(_native.mix(self._seed, self._epoch, _OPEN + self._number))
+                if callable(set_epoch := getattr(self._dataset, "set_epoch", None)):
                     set_epoch(self._epoch)
-                self._iterator = iter(self.dataset)
+                self._iterator = iter(self._dataset)
             elif self._generators is not None:
                 _set_generators(self._generators)
             while self._next <= last:
                 item = next(self._iterator, self)
                 if item is self:
-                    _arguments.refuse(
-                        "data set",
-                        f"the stream ({_arguments.kind(self.dataset)}) ended after {self._next} "
-                        f"samples of epoch {self._epoch}, and an epoch takes more: pass "
-                        f"samples={self._next} or fewer to join()",
-                        final=False,
-                    )
+                    self._refuse_end()
                 if self._next >= first:
                     self._items[self._next] = item
                 self._next += 1
             self._generators = _generators()
+        except BaseException:
+            # A generator that has raised is over: the script may catch that and go on.
+            self._forget()
+            raise
         finally:
             _set_generators(before)
+
+    def _refuse_end(self) -> None:
+        what = f"the stream ({_arguments.kind(self._dataset)})"
+        advice = f"samples={self._next} or fewer"
+        if self._of:
+            advice = f"samples= with fewer than {self._samples:,}"
+        _arguments.refuse(
+            "data set",
+            f"{self._of}{what} ended after {self._next} samples of epoch {self._epoch}, and an "
+            f"epoch takes more: pass {advice} to join()",
+            final=False,
+        )
 
 
 def _numpy() -> Any:

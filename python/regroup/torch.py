@@ -49,7 +49,7 @@ from regroup._torch_loader import Direct, Epochs, Loader, Part, ShardLoader, par
 from regroup._torch_log import Log, row_of
 from regroup._torch_prepare import ElasticDDP, ElasticLoader, PreparedObjects
 from regroup._torch_state import TrainingState
-from regroup._torch_stream import Stream, samples_of
+from regroup._torch_stream import Stream, has_parts, samples_of
 from regroup._torch_update import Update, check_listed, check_optimizers
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
@@ -182,14 +182,18 @@ def join(
     steps = epoch.batches * substeps_of_batch
     stream = None
     if streamed:
+        shards = native.world.shards
+        parts = shards if has_parts(dataset, epoch.batch_size, shards) else 0
         ahead = 0 if loader is None or not loader.num_workers else (loader.prefetch_factor or 0) + 1
         stream = Stream(
             dataset,
             seed=native.job_seed,
             batch_size=epoch.batch_size,
             steps=steps,
+            samples=epoch.samples,
             substeps=substeps_of_batch,
             kept=ahead,
+            parts=parts,
         )
     source = (
         Direct(stream or dataset, collate)

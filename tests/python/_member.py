@@ -7,7 +7,8 @@ samples=MEMBER,SAMPLES | threads=MEMBER,THREADS: what one member has otherwise t
 group=1 makes a process group of torch.distributed after join(); sum=1 reduces each loss over it.
 loader=WORKERS[,1] passes a DataLoader, with so many workers, instead of the data set; with 1, its
 sampler draws some samples more often than others.
-stream=1 passes an IterableDataset, in a DataLoader if there is one.
+stream=1 passes an IterableDataset, in a DataLoader if there is one; stream=2 one in batches of 25
+that can be read in parts, and writes what is read of it into FOLDER/asked-MEMBER.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 accumulate=K: K batches for each shard.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
@@ -94,6 +95,29 @@ class Stream(torch.utils.data.IterableDataset):
         return x, x.sum().sin()
 
 
+class Dealt(torch.utils.data.IterableDataset):
+    """Can be read in parts: sample i is in part i % parts."""
+
+    def __init__(self, parts=1, index=0):
+        self.parts, self.index = parts, index
+
+    def __len__(self):
+        return 61
+
+    def shard(self, num_shards, index):
+        return Dealt(num_shards, index)
+
+    def __iter__(self):
+        for number in range(self.index, 61, self.parts):
+            print(now["step"], number, file=asked)
+            x = torch.full((4,), number / 61) + 0.1 * torch.randn(4) + 0.01 * random.random()
+            yield x, x.sum().sin()
+
+
+def streamed():
+    return Stream() if faults["stream"] == (1,) else Dealt()
+
+
 def die():
     if faults.get("kill") == (member, now["step"]):
         os.kill(trainer, signal.SIGKILL)
@@ -147,13 +171,15 @@ def join_plain():
     if "loader" in faults:
         workers, *weighted = faults["loader"]
         if "stream" in faults:
-            data = DataLoader(Stream(), 24, num_workers=workers)
+            data = DataLoader(streamed(), 24, num_workers=workers)
         else:
             sampler = WeightedRandomSampler(range(61), 61) if weighted else None
             data = DataLoader(Samples(), 24, sampler is None, sampler, num_workers=workers)
         batch_size = None
     else:
-        data, batch_size = Stream() if "stream" in faults else Samples(), 24
+        data, batch_size = streamed() if "stream" in faults else Samples(), 24
+        if isinstance(data, Dealt):
+            batch_size = 25
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9, 20])
     session = regroup.torch.join(

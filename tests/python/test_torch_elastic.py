@@ -337,6 +337,21 @@ def test_a_stream_gives_equal_weights_whatever_happens(train, one_member, undist
     assert outcome.left == []
 
 
+def test_a_stream_in_parts_is_read_by_those_who_compute_its_shards(train, one_member):
+    one = one_member("stream=2")
+    each = dict.fromkeys(range(SAMPLES), EPOCHS)
+    assert collections.Counter(number for _, number in one.fetched.elements()) == each
+    calm = train(3, "stream=2")
+    assert calm.digests == one.digests and calm.ledger == one.ledger
+    read = [{number % SHARDS for _, number in lines} for lines in calm.asked.values()]
+    assert sorted(part for parts in read for part in parts) == list(range(SHARDS))  # once each
+    assert collections.Counter(number for _, number in calm.fetched.elements()) == each
+    outcome = train(3, "stream=2", "kill=1,7", "leave=2,12", "grow=15,2")
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger
+
+
 @pytest.mark.parametrize("loop", ["loader=2", "prepare=1,2"])
 def test_accumulated_gradients_are_equal_whatever_happens(train, one_member, loop):
     """Some shards have fewer samples than they would have batches. The prepared loop calls

@@ -6,7 +6,7 @@ import random
 import pytest
 import regroup.torch
 import torch
-from regroup._torch_stream import Stream
+from regroup._torch_stream import Stream, has_parts
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -75,7 +75,7 @@ def test_an_epoch_may_take_the_first_samples_only():
 
 
 def stream_of(dataset, **options):
-    return Stream(dataset, seed=3, batch_size=4, steps=6, **options)
+    return Stream(dataset, seed=3, batch_size=4, steps=6, samples=SAMPLES, **options)
 
 
 def test_samples_that_another_member_had_are_still_there():
@@ -102,9 +102,103 @@ def test_a_worker_keeps_what_it_has_read_ahead_of():
 
 
 def test_substeps_take_the_same_batch():
-    stream = Stream(Numbers(), seed=3, batch_size=4, steps=12, substeps=2)
+    stream = Stream(Numbers(), seed=3, batch_size=4, steps=12, samples=SAMPLES, substeps=2)
     assert stream.take(1, [0, 1]) == stream.take(2, [0, 1])
     assert [number for number, *_ in stream.take(3, [4])] == [4]
+
+
+class Broken(Numbers):
+    """Raises once, at sample 5."""
+
+    def __iter__(self):
+        for item in super().__iter__():
+            if item[0] == 5 and len(self.opened) == 1:
+                raise OSError("the connection is lost")
+            yield item
+
+
+def test_a_stream_that_has_raised_is_opened_again():
+    dataset = Broken()
+    stream = stream_of(dataset)
+    first = stream.take(1, [0, 1, 2, 3])
+    with pytest.raises(OSError, match="the connection is lost"):
+        stream.take(2, [4, 5, 6, 7])
+    assert [number for number, *_ in stream.take(2, [4, 5, 6, 7])] == [4, 5, 6, 7]
+    assert stream.take(1, [0, 1, 2, 3]) == first
+    assert dataset.opened == [0, 0, 0]
+
+
+class Dealt(Counted):
+    """Can be read in parts: sample i is in part i % parts."""
+
+    def __init__(self, samples=SAMPLES, parts=1, index=0, read=None):
+        super().__init__(samples)
+        self.parts, self.index = parts, index
+        self.read = [] if read is None else read  # (part, sample), shared with the parts
+
+    def shard(self, num_shards, index):
+        return Dealt(self.samples, num_shards, index, self.read)
+
+    def __iter__(self):
+        for number in range(self.index, self.samples, self.parts):
+            self.read.append((self.index, number))
+            yield number, random.random(), torch.rand(1).item()
+
+
+@pytest.mark.parametrize("samples", range(12, 21))
+def test_each_shard_has_a_part_of_the_stream_and_each_sample_is_used_once(samples):
+    dataset = Dealt(samples)
+    stream = Stream(dataset, seed=3, batch_size=8, steps=3, samples=samples, parts=4)
+    parts_of_leaf: dict[int, set[int]] = {}
+    used = []
+    for batch in range(-(-samples // 8)):
+        begin, end = 8 * batch, min(8 * batch + 8, samples)
+        for leaf in range(4):
+            size = end - begin
+            positions = list(range(begin + size * leaf // 4, begin + size * (leaf + 1) // 4))
+            found = stream.take(batch + 1, positions) if positions else []
+            assert len(found) == len(positions)
+            used += [number for number, *_ in found]
+            parts_of_leaf.setdefault(leaf, set()).update(number % 4 for number, *_ in found)
+    assert sorted(used) == list(range(samples))
+    assert all(len(parts) == 1 for parts in parts_of_leaf.values())
+    assert sorted(dataset.read) == sorted((number % 4, number) for number in range(samples))
+
+
+def test_a_part_is_opened_at_any_place():
+    whole = Stream(Dealt(), seed=3, batch_size=8, steps=3, samples=SAMPLES, parts=4)
+    late = Stream(dataset := Dealt(), seed=3, batch_size=8, steps=3, samples=SAMPLES, parts=4)
+    for step, positions in ((1, [2, 3]), (2, [10, 11])):
+        expected = whole.take(step, positions)
+    assert late.take(2, [10, 11]) == expected
+    assert {part for part, _ in dataset.read} == {expected[0][0] % 4}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "batch", "expected"),
+    [(Dealt(), 8, True), (Dealt(), 6, False), (Numbers(), 8, False)],
+)
+def test_which_streams_are_read_in_parts(dataset, batch, expected):
+    assert has_parts(dataset, batch, 4) == expected
+
+
+def test_a_stream_of_fewer_pieces_than_shards_is_read_as_a_whole():
+    dataset = Dealt()
+    dataset.num_shards = 3
+    assert not has_parts(dataset, 8, 4)
+    dataset.num_shards = 4
+    assert has_parts(dataset, 8, 4)
+    dataset.shard = lambda rank, world: dataset  # of another meaning
+    assert not has_parts(dataset, 8, 4)
+
+
+def test_a_part_that_ends_early_is_named():
+    stream = Stream(Dealt(7), seed=3, batch_size=4, steps=2, samples=8, parts=4)
+    with pytest.raises(
+        regroup.Refused, match=r"part 3 of 4 of the stream \(a Dealt\) ended after 1"
+    ):
+        for step in (1, 2):
+            stream.take(step, list(range(4 * step - 4, 4 * step)))
 
 
 @pytest.mark.parametrize(
