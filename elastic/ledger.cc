@@ -39,10 +39,15 @@ Status Ledger::write_through(Step last) {
   if (kept_) kept = {kept_->step, text_of(*kept_)};
   const Status status =
       run([last, kept](LedgerFile& file) { return file.write_through(last, kept); });
-  const bool refused = status.code() == Code::kInvalidArgument && !kept_;
-  if (!status.ok() && status.code() != Code::kRevoked && !refused) end_with(status, last);
-  if (refused) return base::invalid_argument("ledger: " + status.message());
-  return status.code() == Code::kRevoked ? status : Status();
+  if (status.ok() || status.code() == Code::kRevoked) return status;
+  if (!kept_ && (status.code() == Code::kInvalidArgument || is_held(status)))
+    return Status(status.code(), "ledger: " + status.message());
+  end_with(status, last);
+  return {};
+}
+
+bool Ledger::is_held(const Status& status) const {
+  return file_ && status.code() == Code::kUnavailable && file_->is_held();
 }
 
 void Ledger::end_with(const Status& cause, Step last) {
@@ -51,7 +56,7 @@ void Ledger::end_with(const Status& cause, Step last) {
              "regroup: ledger: {}; the ledger ends with step {}, the training goes on without\n",
              cause.message(), written.value_or(last - (keeps(last) ? 1 : 0)));
   // Another job's lines may stand where this one's would.
-  const bool foreign = cause.code() == Code::kInvalidArgument;
+  const bool foreign = cause.code() == Code::kInvalidArgument || is_held(cause);
   if (file_) {
     (void)run([foreign](LedgerFile& file) {
       if (!foreign) file.cut_torn_line();

@@ -46,8 +46,9 @@ class Ledger {
   // committed (0: none). Opens the file if it is not open; cuts lines of later steps, which are of
   // an earlier attempt of the job. If lines of earlier steps are missing there, keeps that file
   // under another name and begins a new one. Blocks to write, at most limits.answer.
-  // kInvalidArgument: this member has committed no step yet, and the file is of another run, or
-  // another job writes there. kRevoked: the World is over, and this member may change no file.
+  // kInvalidArgument: this member has committed no step yet, and the file is of another run.
+  // kUnavailable: it has committed none, and another job writes there, which may end. kRevoked: the
+  // World is over, and this member may change no file.
   [[nodiscard]] base::Status write_through(proto::Step last);
   // This member is not rank 0 (any more): another one writes from now on.
   void close();
@@ -55,6 +56,8 @@ class Ledger {
  private:
   // Runs file work with the deadline.
   [[nodiscard]] base::Status run(const std::function<base::Status(LedgerFile&)>& work);
+  // Whether another job had the lock.
+  [[nodiscard]] bool is_held(const base::Status& status) const;
   void end_with(const base::Status& cause, proto::Step last);
 
   const std::string path_;

@@ -123,6 +123,7 @@ Status LedgerFile::lock() {
   if (lock_ || !lockable_) return {};
   const std::string path = folder_ + "/" + kLedgerLock;
   const base::SystemClock clock;
+  bool told = false;
   for (const base::TimePoint until = clock.now() + lock_limit_; lockable_ && !lock_;) {
     auto taken = base::FileLock::take(path, base::lock_owner(header_.job));
     if (taken.ok()) {
@@ -130,10 +131,15 @@ Status LedgerFile::lock() {
     } else if (taken.code() == base::Code::kUnavailable) {
       const std::string owner = owner_of(path);
       if (!header_.job.empty() && owner.starts_with(fmt::format("job {} ", header_.job))) return {};
-      if (clock.now() >= until)
-        return refused(fmt::format(
-            "another job writes there: {}; give another folder with --ledger, or end that job",
-            taken.status().message()));
+      if (clock.now() >= until) {
+        held_ = true;
+        return base::unavailable(fmt::format(
+            "{}: another job writes there: {}; give another folder with --ledger, or end that job",
+            path_, taken.status().message()));
+      }
+      if (!std::exchange(told, true))
+        tell(fmt::format("{}: another job writes there: {}; waiting for its end", path_,
+                         taken.status().message()));
       std::this_thread::sleep_for(kLockRetry);
       REGROUP_RETURN_IF_ERROR(may_change());
     } else {

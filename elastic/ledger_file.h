@@ -40,12 +40,14 @@ class LedgerFile {
   // Makes the lines end with that of step `last`, for which `kept` is needed if it is missing.
   // `kept`: the line of the last step that this member has committed, if there is one. Opens the
   // file if it is not open. Blocks to write.
-  // kInvalidArgument: the file is of another run, or a job writes there; kRevoked: the World is
-  // over, so this member may cut and rename nothing; other codes: the file system failed.
+  // kInvalidArgument: the file is of another run; kRevoked: the World is over, so this member may
+  // cut and rename nothing; kUnavailable and is_held(): another job writes there, and has not ended
+  // in time; otherwise the file system failed.
   [[nodiscard]] base::Status write_through(proto::Step last, const Line& kept);
   [[nodiscard]] bool ends_with(proto::Step last) const { return file_.valid() && written_ == last; }
   // The step of the last line in the file; empty: not known.
   [[nodiscard]] std::optional<proto::Step> written() const;
+  [[nodiscard]] bool is_held() const { return held_; }
   // Cuts what was written of an unfinished line.
   void cut_torn_line();
   // Closes the file and the lock.
@@ -88,6 +90,7 @@ class LedgerFile {
   const base::Duration lock_limit_;
   LedgerHeader header_;
   std::optional<base::FileLock> lock_;
+  bool held_ = false;                   // another job had the lock when the wait for it ended
   bool lockable_ = true;                // false: the file system knows no locks
   base::Fd file_;                       // open while this member is rank 0
   off_t end_ = 0;                       // of its last whole line

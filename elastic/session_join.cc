@@ -119,14 +119,15 @@ void Session::Impl::refuse_result() {
 
 namespace {
 
-// Reports a checkpoint that cannot be loaded, without which no member has the state, or a ledger of
-// another run. Not if the caller's load() threw, which the caller reports.
-void tell_agent(const Status& failed, const std::string& what) {
-  if (failed.code() == Code::kInternal) return;
+// Reports what `what` is not good for: a checkpoint that cannot be loaded, without which no member
+// has the state, or a ledger of another run, or one that another job holds, which may end. `kind`:
+// of a failure that another member may not have. Not if the caller's load() threw, which the caller
+// reports, nor if the World is over.
+void tell_agent(const Status& failed, const std::string& what, const char* kind) {
+  if (failed.code() == Code::kInternal || failed.code() == Code::kRevoked) return;
   const bool other = failed.code() == Code::kInvalidArgument;  // every member finds it so
-  (void)report_failure({.kind = other ? "refused " + what : proto::kUnreadableKind,
-                        .message = failed.message(),
-                        .final = other});
+  (void)report_failure(
+      {.kind = other ? "refused " + what : kind, .message = failed.message(), .final = other});
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ Status Session::Impl::enter_world() {
   // Before another member can have the state of a step whose line is missing.
   if (!self_->own_member().needs_state && !self_->own_member().replays) {
     const Status written = write_ledger(world().resume.step());
-    if (!written.ok()) tell_agent(written, "ledger");
+    if (!written.ok()) tell_agent(written, "ledger", "ledger in use");
     REGROUP_RETURN_IF_ERROR(written);
   }
   if (!has_joining_members(world()) || self_->own_member().replays) return {};
@@ -174,7 +175,7 @@ Status Session::Impl::resume_from_checkpoint() {
   if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty())
     return {};
   const Status loaded = load_checkpoint(*self_, *options_.state, step, checkpointing_);
-  if (!loaded.ok()) tell_agent(loaded, "checkpoint");
+  if (!loaded.ok()) tell_agent(loaded, "checkpoint", proto::kUnreadableKind);
   REGROUP_RETURN_IF_ERROR(loaded);
   applied_ = step;
   return {};

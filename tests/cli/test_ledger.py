@@ -159,15 +159,21 @@ def test_a_job_started_again_before_its_first_checkpoint(regroup, member, calm, 
 
 
 def test_two_jobs_do_not_write_to_one_folder(regroup, member, calm, tmp_path):
-    first = start(regroup, tmp_path / "l", member, STEPS, LEAF_MS)
+    """The second one waits for the end of the first, longer than one member does."""
+    folder = tmp_path / "l"
+    first = start(regroup, folder, member, STEPS, LEAF_MS)
     first.wait_out("^step 5 ")
-    second = start(regroup, tmp_path / "l", member, STEPS, "0")
-    assert second.wait() != 0
-    assert "/ledger.jsonl: another job writes there: " in second.err
-    assert "/ledger.lock: job " in second.err
-    assert "end that job" in second.err
+    second = start(regroup, folder, member, STEPS, "0")
+    held = f"{folder}/ledger.jsonl: another job writes there: {folder}/ledger.lock: job "
+    second.wait_err(f"^regroup: ledger: {re.escape(held)}.*; waiting for its end$")
     assert_finished(first, 3)
-    assert_whole(tmp_path / "l", calm)
+    assert "another job writes there" not in first.err
+    assert_finished(second)
+    assert "a new file begins with step 1, the old one is " in second.err
+    assert verify(folder).returncode == 0
+    for name in ("ledger.jsonl", "ledger.jsonl.1"):
+        written = (folder / name).read_text().splitlines(keepends=True)
+        assert written[1:] == lines(calm)[1:]
 
 
 def test_a_tampered_ledger_fails(calm, tmp_path):

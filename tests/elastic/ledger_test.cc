@@ -379,14 +379,14 @@ TEST_F(LedgerTest, TwoJobsDoNotWriteToOneFolder) {
   ASSERT_TRUE(first->write_through(0).ok());
   commit(*first, 1, 2);
   const auto status = ledger("second").write_through(0);
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.code(), Code::kUnavailable);
   const std::string lock = (folder_ / kLedgerLock).string();
   EXPECT_EQ(status.message().find("ledger: " + path().string() +
                                   ": another job writes there: " + lock + ": job first (process "),
             0U)
       << status.message();
   EXPECT_EQ(text(), whole(1, 2, "first"));
-  EXPECT_EQ(ledger("").write_through(2).code(), Code::kInvalidArgument);
+  EXPECT_EQ(ledger("").write_through(2).code(), Code::kUnavailable);
   first.reset();
   EXPECT_TRUE(ledger("second").write_through(2).ok());
 }
@@ -421,7 +421,7 @@ TEST_F(LedgerTest, AMemberOfTheSameJobNeedsNoLockUntilItCanHaveIt) {
   commit(heir, 2, 3);
   old.reset();
   commit(heir, 4, 4);
-  EXPECT_EQ(ledger("second").write_through(4).code(), Code::kInvalidArgument);
+  EXPECT_EQ(ledger("second").write_through(4).code(), Code::kUnavailable);
   heir.close();
   EXPECT_TRUE(ledger("second").write_through(4).ok());
   EXPECT_EQ(text(), whole(1, 4));
