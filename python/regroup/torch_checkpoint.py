@@ -6,6 +6,9 @@
     torch.distributed.checkpoint.save(state, storage_writer=Writer(directory, step))
     torch.distributed.checkpoint.load(state, storage_reader=Reader(path))
 
+What fails in these two, an Error of Writer or Reader included, reaches the caller inside torch's
+CheckpointException, which `except Exception` does not catch: it is a BaseException.
+
 Tensors have their names in the checkpoint ("model.layer.weight"), so that h5py, another number of
 ranks, and `regroup checkpoint` find them. A file of torch.save() becomes a checkpoint by
 
