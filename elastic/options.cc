@@ -107,6 +107,14 @@ base::Result<std::optional<DetectedLaunch>> read_launch() {
 
 std::string timeline_file() { return own_variable("REGROUP_TIMELINE"); }
 
+TimelinePlace timeline_place() {
+  TimelinePlace place{.job = own_variable("REGROUP_JOB")};
+  // Values of another program's are no reason to fail.
+  (void)parse<proto::NodeId>("GROUP_RANK", 0, UINT32_MAX - 1, &place.node).ok();
+  (void)parse<proto::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &place.member).ok();
+  return place;
+}
+
 pid_t read_rank_above() { return rank_above(own_variable, read_ancestors()); }
 
 std::string default_fingerprint() {

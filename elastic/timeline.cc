@@ -1,6 +1,7 @@
 // The writer's thread outlives its Timeline where the file system does not answer, so it owns all
 // that it uses. Events are lines of one array that nobody closes: both viewers read it so, and a
-// killed member leaves a file that is whole.
+// killed member leaves a file that is whole. For that no line lies in two pages of the file: the
+// kernel looks for a SIGKILL between the pages of a write, and then ends it.
 #include "elastic/timeline.h"
 
 #include <fcntl.h>
@@ -30,6 +31,7 @@ using base::uninterrupted;
 
 constexpr std::size_t kMostPending = 8 << 20;  // bytes; more are left out
 constexpr std::chrono::seconds kFlush(1);
+constexpr std::size_t kPage = 4096;  // of the page cache, at least
 
 Status write_all(int fd, std::string_view text, const std::string& path) {
   while (!text.empty()) {
@@ -38,6 +40,35 @@ Status write_all(int fd, std::string_view text, const std::string& path) {
     text.remove_prefix(static_cast<std::size_t>(count));
   }
   return {};
+}
+
+// Writes lines, each of which lies in one page; blank ones fill the page before one that would not.
+// Other members append to the file, too: where they do so at the same instant a line may still lie
+// in two pages, and so does one that is longer than a page.
+Status write_lines(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return base::system_error("fstat", path, errno);
+    const std::size_t room = kPage - static_cast<std::size_t>(info.st_size) % kPage;
+    std::size_t size = text.size();
+    if (size > room) size = text.rfind('\n', room - 1) + 1;  // 0: no line fits
+    const std::size_t line = text.find('\n') + 1;
+    if (size == 0 && line <= kPage) {
+      REGROUP_RETURN_IF_ERROR(write_all(fd, std::string(room, '\n'), path));
+      continue;
+    }
+    if (size == 0) size = line;
+    REGROUP_RETURN_IF_ERROR(write_all(fd, text.substr(0, size), path));
+    text.remove_prefix(size);
+  }
+  return {};
+}
+
+// The job of a process outside one: it shares the file with no other.
+std::string job_or_process(std::string job) {
+  if (!job.empty()) return job;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return fmt::format("process {} at {}", ::getpid(), now.count());
 }
 
 }  // namespace
@@ -107,7 +138,7 @@ void Timeline::Writer::run() {
     writing = true;
     lock.unlock();
     Status status = file.valid() ? Status() : open(&file);
-    if (status.ok()) status = write_all(file.get(), text, path);
+    if (status.ok()) status = write_lines(file.get(), text, path);
     lock.lock();
     writing = false;
     failed = !status.ok();
@@ -130,7 +161,7 @@ Timeline::Timeline(const std::string& file, std::string job, proto::NodeId node,
   writer_->path = node == 0 ? file : fmt::format("{}.{}", file, node);
   writer_->head = fmt::format(
       "[\n{{\"name\":\"job\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"job\":{},\"host\":{}}}}},\n",
-      json_string(job), node);
+      json_string(job_or_process(std::move(job))), node);
   add(R"("name":"process_name","ph":"M")",
       fmt::format(R"x("name":"member {} (pid {})")x", member, ::getpid()));
   add(R"("name":"process_sort_index","ph":"M")", fmt::format(R"("sort_index":{})", member));
@@ -174,6 +205,20 @@ void Timeline::end(std::string_view args) {
 
 void Timeline::end_to(int depth) {
   while (depth_ > depth) end();
+}
+
+std::uint64_t Timeline::begin_overlapping(std::string_view name, std::string_view args) {
+  const std::uint64_t span = ++overlapping_;
+  add(fmt::format(R"("name":{},"cat":"regroup","ph":"b","id":"{}.{}")", json_string(name), member_,
+                  span),
+      args);
+  return span;
+}
+
+void Timeline::end_overlapping(std::uint64_t span, std::string_view name) {
+  add(fmt::format(R"("name":{},"cat":"regroup","ph":"e","id":"{}.{}")", json_string(name), member_,
+                  span),
+      {});
 }
 
 void Timeline::flush() {

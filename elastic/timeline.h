@@ -2,6 +2,7 @@
 // chrome://tracing and ui.perfetto.dev show. docs/reference/formats/timeline.md.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,14 +15,23 @@ namespace regroup::elastic {
 
 // REGROUP_TIMELINE; empty: none. In options.cc, the only source that reads the environment.
 [[nodiscard]] std::string timeline_file();
+// The track of a process that joins no World: REGROUP_JOB, GROUP_RANK and REGROUP_MEMBER. Also
+// there.
+struct TimelinePlace {
+  std::string job;
+  proto::NodeId node = 0;
+  proto::MemberId member = 0;
+};
+[[nodiscard]] TimelinePlace timeline_place();
 
 // The track of one member. A thread of its own appends the events to the file, so that a file
 // system that does not answer stops the timeline and not the training; a fault is said once. Used
-// by the training thread only.
+// by the training thread only, but for overlapping spans.
 class Timeline {
  public:
   // All members of a host append to one file: `file`, or `file`.N on host N > 0. The first one of
-  // another job than `job` empties it. Does not touch the file system.
+  // another job than `job` empties it; a process outside a job (empty) always does. Does not touch
+  // the file system.
   Timeline(const std::string& file, std::string job, proto::NodeId node, proto::MemberId member);
   ~Timeline();  // as flush()
   Timeline(const Timeline&) = delete;
@@ -33,7 +43,11 @@ class Timeline {
   // Ends spans until `depth` are open.
   void end_to(int depth);
   [[nodiscard]] int depth() const { return depth_; }
-  // Waits until the file has all events, at most a second.
+  // A span that may overlap others, on a track of its own. Any thread. end_overlapping() takes what
+  // begin_overlapping() has returned, and the same name.
+  std::uint64_t begin_overlapping(std::string_view name, std::string_view args = {});
+  void end_overlapping(std::uint64_t span, std::string_view name);
+  // Waits until the file has all events, at most a second. Any thread.
   void flush();
 
  private:
@@ -43,6 +57,7 @@ class Timeline {
   const proto::MemberId member_;
   const base::Duration offset_;  // of the wall clock from the steady one
   int depth_ = 0;
+  std::atomic<std::uint64_t> overlapping_ = 0;
   std::shared_ptr<Writer> writer_;
 };
 

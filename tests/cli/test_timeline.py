@@ -35,9 +35,9 @@ class Track:
 def tracks(path):
     """The array of the file has no end, as both viewers allow."""
     text = path.read_text()
-    assert text.startswith("[\n") and text.endswith(",\n")
+    assert text.startswith("[\n") and text.endswith("\n")
     events = defaultdict(list)
-    for event in json.loads(text[:-2] + "]"):
+    for event in json.loads(text.rstrip()[:-1] + "]"):
         if event["ph"] != "M":
             events[event["pid"]].append(event)
     return {member: Track(found) for member, found in events.items()}
