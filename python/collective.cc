@@ -1,11 +1,19 @@
-// Translates between the C table and collective/group/group.h; no exception crosses it.
+// Translates between the C table and collective/group/group.h; no exception crosses it. With
+// `regroup --timeline` it also writes when each operation began and ended.
 #include "python/collective.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,19 +21,42 @@
 
 #include "base/status.h"
 #include "collective/group/group.h"
+#include "elastic/timeline.h"
 #include "python/regroup/_torch/collective_v1.h"
 
 using regroup::base::Code;
 using regroup::base::Status;
 namespace group = regroup::collective::group;
 
+namespace {
+
+// A span of the timeline, if there is one, that ends with end() or this object.
+class Span {
+ public:
+  Span() = default;
+  // `args`: of a JSON object, without its braces.
+  Span(const char* name, const std::string& args);
+  Span(Span&& from) noexcept : name_(from.name_.exchange(nullptr)), span_(from.span_) {}
+  Span& operator=(Span&&) = delete;
+  ~Span() { end(); }
+  void end();  // several threads may call it, for a work that they wait for
+
+ private:
+  std::atomic<const char*> name_ = nullptr;  // null: it has ended, or there is no timeline
+  std::uint64_t span_ = 0;
+};
+
+}  // namespace
+
 struct regroup_group {
   std::shared_ptr<group::Group> group;
+  std::uint64_t number = 0;  // of this process's groups, for the timeline
 };
 struct regroup_work {
   std::shared_ptr<group::Group> group;
   group::Group::Handle handle;
   bool is_message;
+  Span span;
 };
 struct regroup_memory {
   std::shared_ptr<std::byte> data;
@@ -35,6 +66,7 @@ namespace {
 
 namespace base = regroup::base;
 namespace collective = regroup::collective;
+namespace elastic = regroup::elastic;
 using collective::Dtype;
 using collective::Kind;
 using collective::Op;
@@ -47,6 +79,53 @@ static_assert(static_cast<int>(Dtype::kFloat32) == REGROUP_FLOAT32 &&
               static_cast<int>(Dtype::kUint8) == REGROUP_UINT8);
 static_assert(static_cast<int>(Op::kSum) == REGROUP_SUM &&
               static_cast<int>(Op::kBor) == REGROUP_BOR);
+
+// Null: the job has no timeline. It is never destroyed, as threads may use it until the process
+// ends. A forked process has one of its own, since it lacks the thread that writes.
+elastic::Timeline* timeline() {
+  static std::mutex mutex;
+  static elastic::Timeline* made = nullptr;
+  static pid_t process = 0;
+  const std::lock_guard lock(mutex);
+  if (process == ::getpid()) return made;
+  process = ::getpid();
+  made = nullptr;
+  if (const std::string file = elastic::timeline_file(); !file.empty()) {
+    elastic::TimelinePlace place = elastic::timeline_place();
+    made = new elastic::Timeline(file, std::move(place.job), place.node, place.member);
+  }
+  return made;
+}
+
+Span::Span(const char* name, const std::string& args) {
+  if (elastic::Timeline* const to = timeline(); to != nullptr) {
+    span_ = to->begin_overlapping(name, args);
+    name_ = name;
+  }
+}
+
+void Span::end() {
+  if (const char* const name = name_.exchange(nullptr); name != nullptr)
+    timeline()->end_overlapping(span_, name);
+}
+
+Span span_of(const regroup_group& group, const regroup_operation& operation) {
+  static constexpr std::array kNames = {"barrier",        "all_reduce", "reduce",
+                                        "reduce_scatter", "all_gather", "gather",
+                                        "scatter",        "all_to_all", "broadcast"};
+  if (timeline() == nullptr) return {};
+  const auto kind = static_cast<std::size_t>(operation.kind);
+  return {kind < kNames.size() ? kNames[kind] : "collective",
+          fmt::format(R"("bytes":{},"group":{},"ranks":{})",
+                      std::max(operation.in_bytes, operation.out_bytes), group.number,
+                      group.group->size())};
+}
+
+Span span_of(const regroup_group& group, const char* name, const char* peer, int rank,
+             std::size_t bytes) {
+  if (timeline() == nullptr) return {};
+  return {name, fmt::format(R"("bytes":{},"{}":{},"group":{})", bytes, peer, rank, group.number)};
+}
 
 base::Duration duration_of(double seconds) {
   constexpr double kMost = 365.0 * 86400;
@@ -110,10 +189,10 @@ collective::Operation operation_of(const regroup_operation& from) {
           .out = {static_cast<std::byte*>(from.out), from.out_bytes}};
 }
 
-int give(regroup_group* to, base::Result<group::Group::Handle> handle, bool is_message,
+int give(regroup_group* to, base::Result<group::Group::Handle> handle, bool is_message, Span span,
          regroup_work** work, char* error, std::size_t error_bytes) {
   if (!handle.ok()) return tell(handle.status(), error, error_bytes);
-  *work = new regroup_work{to->group, std::move(*handle), is_message};
+  *work = new regroup_work{to->group, std::move(*handle), is_message, std::move(span)};
   return REGROUP_OK;
 }
 
@@ -126,14 +205,20 @@ int tell_broken(const Status& status, char* error, std::size_t error_bytes) {
 
 int form(const regroup_store* store, int rank, int size, const char* host, double seconds,
          regroup_group** out, char* error, std::size_t error_bytes) {
+  static std::atomic<std::uint64_t> groups = 0;
   ForeignStore adapter(*store);
+  const std::uint64_t number = groups++;
+  const Span span("init_process_group", fmt::format(R"("group":{},"ranks":{})", number, size));
   auto formed = group::Group::form(adapter, rank, size, duration_of(seconds), host);
   if (!formed.ok()) return tell(formed.status(), error, error_bytes);
-  *out = new regroup_group{std::move(*formed)};
+  *out = new regroup_group{std::move(*formed), number};
   return REGROUP_OK;
 }
 
-void leave(regroup_group* group) { delete group; }
+void leave(regroup_group* group) {
+  delete group;
+  if (elastic::Timeline* const to = timeline(); to != nullptr) to->flush();
+}
 
 void abort_group(regroup_group* group, const char* why) { group->group->abort(why); }
 
@@ -142,34 +227,40 @@ int run(regroup_group* group, const regroup_operation* from, double seconds, cha
   const collective::Operation operation = operation_of(*from);
   Status status = operation.check(group->group->rank(), group->group->size());
   if (!status.ok()) return tell(status, error, error_bytes);
+  const Span span = span_of(*group, *from);
   status = group->group->run(operation, deadline_in(seconds));
   return status.ok() ? REGROUP_OK : tell_broken(status, error, error_bytes);
 }
 
 int start(regroup_group* group, const regroup_operation* operation, double seconds,
           regroup_work** work, char* error, std::size_t error_bytes) {
+  Span span = span_of(*group, *operation);
   return give(group, group->group->start(operation_of(*operation), deadline_in(seconds)), false,
-              work, error, error_bytes);
+              std::move(span), work, error, error_bytes);
 }
 
 int send(regroup_group* group, int to, std::uint32_t tag, const void* data, std::size_t bytes,
          double seconds, regroup_work** work, char* error, std::size_t error_bytes) {
+  Span span = span_of(*group, "send", "to", to, bytes);
   return give(group,
               group->group->send(to, tag, {static_cast<const std::byte*>(data), bytes},
                                  deadline_in(seconds)),
-              true, work, error, error_bytes);
+              true, std::move(span), work, error, error_bytes);
 }
 
 int receive(regroup_group* group, int from, std::uint32_t tag, void* data, std::size_t bytes,
             double seconds, regroup_work** work, char* error, std::size_t error_bytes) {
+  Span span = span_of(*group, "recv", "from", from, bytes);
   return give(group,
               group->group->receive(from, tag, {static_cast<std::byte*>(data), bytes},
                                     deadline_in(seconds)),
-              true, work, error, error_bytes);
+              true, std::move(span), work, error, error_bytes);
 }
 
 int wait(regroup_work* work, double seconds) {
-  return work->group->wait(work->handle, deadline_in(seconds)) ? 1 : 0;
+  if (!work->group->wait(work->handle, deadline_in(seconds))) return 0;
+  work->span.end();
+  return 1;
 }
 
 int status(regroup_work* work, int* source, char* error, std::size_t error_bytes) {
