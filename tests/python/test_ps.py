@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -152,6 +153,9 @@ WRONG = {
     "gradients of float32, got float64": lambda t, _: t.push([1], np.ones((1, 2))),
     "2 rows of 2 elements": lambda t, _: t.push([1, 2], np.ones((1, 2), np.float32)),
     "expected ids of int64, got float64": lambda t, _: t.pull(np.ones(2)),
+    "expected a floating-point dtype for a layer, got int32": lambda _, c: ps.torch.Embedding(
+        c, "counts", 1, dtype="int32", optimizer=ps.Sum()
+    ),
     "expected lr >= 0, got -1": lambda t, _: t.push([1], np.ones((1, 2), np.float32), lr=-1),
     "expected dim 2 as the server has it, got 3": lambda _, c: c.table(
         "rows", 3, optimizer=ps.SGD(lr=1)
@@ -181,6 +185,14 @@ def test_a_deadline_is_an_error_that_names_the_table(server):
         client.table("users", 2, optimizer=ps.Sum())
 
 
+def test_a_server_that_runs_is_not_started_again(server):
+    process = server._process
+    with pytest.raises(ps.Refused, match=f"the server runs, as process {process.pid}"):
+        server.start()
+    server.stop()
+    assert process.poll() == 0
+
+
 def test_two_clients_of_one_number_are_refused(server, client):
     with pytest.raises(ps.Refused, match="is attached under this number"):
         server.attach(0, deadline=60)
@@ -205,6 +217,52 @@ def test_an_embedding_trains_as_torch_does(client):
         client.flush()
     with torch.no_grad():
         assert torch.allclose(ours(torch.arange(10)), plain.weight, rtol=1e-5, atol=1e-6)
+
+
+def test_a_pass_without_a_backward_pass_leaves_nothing(client):
+    layer = ps.torch.Embedding(client, "e", 1, optimizer=ps.Sum())
+    out = layer(torch.tensor([3]))
+    rows = weakref.ref(out.grad_fn.next_functions[0][0].variable)
+    assert rows().shape == (1, 1)
+    del out
+    gc.collect()
+    assert rows() is None
+    for _ in range(100):  # gradients that are not pushed are added up
+        layer(torch.tensor([3, 4])).sum().backward()
+    assert len(layer._gradients) <= 16
+    client.push()
+    client.flush()
+    assert layer.table.pull([3, 4]).tolist() == [[100], [100]]
+
+
+def test_the_padding_has_no_row(client):
+    ids = torch.tensor([[3, -1, 3], [-1, 5, -1], [-1, -1, -1]])
+    ours = ps.torch.Embedding(
+        client, "e", 2, rows=9, init=ps.Normal(), optimizer=ps.SGD(lr=1), padding_idx=-1
+    )
+    out = ours(ids)
+    assert torch.equal(out[ids == -1], torch.zeros(6, 2)) and out[0, 0].ne(0).all()
+    before = ours.table.pull([3, 5])
+    client.push(out.sum())
+    client.flush()
+    assert np.allclose(ours.table.pull([3, 5]), before - [[2, 2], [1, 1]])
+    client.push(ours(torch.tensor([-1])).sum())  # no row at all
+    for mode in ("sum", "mean", "max"):
+        bag = ps.torch.EmbeddingBag(
+            client, mode, 2, rows=9, mode=mode, init=ps.Normal(), optimizer=ps.SGD(lr=1),
+            padding_idx=7,
+        )  # fmt: skip
+        with torch.no_grad():
+            weight = torch.tensor(bag.table.pull(np.arange(9)))
+        plain = torch.nn.EmbeddingBag.from_pretrained(
+            weight, mode=mode, padding_idx=7, freeze=False
+        )
+        wanted = ids.masked_fill(ids == -1, 7)
+        assert torch.allclose(bag(wanted), plain(wanted))
+        client.push(bag(wanted).sum())
+        plain(wanted).sum().backward()
+        client.flush()
+        assert np.allclose(bag.table.pull(np.arange(9)), (weight - plain.weight.grad).detach())
 
 
 def test_bags_are_those_of_torch(client):

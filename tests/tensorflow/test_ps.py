@@ -117,6 +117,9 @@ WRONG = {
     "expected ids of int64, got float32": lambda r, _: r.pull(tf.constant([1.0])),
     "got a tensor of a tf.function; call it outside": lambda r, _: symbolic_pull(r),
     "expected 1 rows of 2 elements": lambda r, _: r.push(r.pull([1]), tf.ones((3, 2))),
+    "expected a floating-point dtype for a layer, got int64": lambda r, _: ps.tensorflow.Embedding(
+        r._client, "counts", 1, dtype="int64", optimizer=ps.Sum()
+    ),
     "expected 2 gradients, got 1": lambda _, d: d.push([tf.ones(2)]),
     r"expected a gradient of shape \(2,\) for variable": lambda _, d: d.push([tf.ones(3), None]),
     "expected variables of float32": lambda r, _: ps.tensorflow.Dense(

@@ -249,7 +249,13 @@ class Server:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts a server, which waits until the one before it has ended."""
+        """Starts a server, after the one before it has ended."""
+        if self._process is not None and self._process.poll() is None:
+            raise Refused(
+                f"ps: the server runs, as process {self._process.pid}; expected stop() or kill() "
+                "before start()",
+                "invalid argument",
+            )
         own = os.getpid()
         self._process = subprocess.Popen(
             [_program("regroup-ps"), "--memory", self._memory.text, "--with-parent", str(own)],
@@ -301,6 +307,16 @@ class Ticket:
     def wait(self, seconds: float = 600.0) -> None:
         """Waits until the push is applied, and raises its error."""
         self._native.wait(self._number, seconds)
+
+
+def _check_trained(name: str, dtype: str) -> None:
+    """Refuses a layer over a table that has no gradients."""
+    if dtype.startswith("int"):
+        raise Refused(
+            f"table {name}: expected a floating-point dtype for a layer, got {dtype}; use "
+            "Client.table()",
+            "invalid argument",
+        )
 
 
 class Layer(Protocol):

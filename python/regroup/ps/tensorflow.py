@@ -33,7 +33,7 @@ import numpy as np
 import tensorflow as tf
 
 from regroup._errors import Refused
-from regroup.ps import Client, Initializer, Ticket, Zeros, _Optimizer, _Parameters
+from regroup.ps import Client, Initializer, Ticket, Zeros, _check_trained, _Optimizer, _Parameters
 
 __all__ = ["Dense", "Embedding", "Pulled"]
 
@@ -82,6 +82,7 @@ class Embedding(_Pushes):
         optimizer: _Optimizer,
     ) -> None:
         super().__init__(client)
+        _check_trained(name, dtype)
         self.table = client.table(name, dim, rows=rows, dtype=dtype, init=init, optimizer=optimizer)
 
     def pull(self, ids: Any) -> Pulled:

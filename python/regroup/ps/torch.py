@@ -13,15 +13,19 @@ which Client.push() sends. No optimizer runs in this process. Tensors are on the
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from regroup._errors import Refused
-from regroup.ps import Client, Initializer, Ticket, Zeros, _Optimizer, _Parameters
+from regroup.ps import Client, Initializer, Ticket, Zeros, _check_trained, _Optimizer, _Parameters
 
 __all__ = ["Dense", "Embedding", "EmbeddingBag"]
+
+
+_MOST_GRADIENTS = 16  # of passes that push_gradients() finds apart
 
 
 class _Rows(torch.nn.Module):
@@ -37,45 +41,78 @@ class _Rows(torch.nn.Module):
         dtype: str = "float32",
         init: Initializer = Zeros(),  # noqa: B008
         optimizer: _Optimizer,
+        padding_idx: int | None = None,
     ) -> None:
         super().__init__()
+        _check_trained(name, dtype)
         self.table = client.table(name, dim, rows=rows, dtype=dtype, init=init, optimizer=optimizer)
         self._dtype: torch.dtype = getattr(torch, dtype)
-        self._pulled: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.padding_idx = padding_idx
+        self._gradients: list[tuple[torch.Tensor, torch.Tensor]] = []  # of backward passes
         client._register(self)
 
     def pull(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows of the unique ids, a leaf of the graph, and the place of each id in them."""
+        """The rows of the unique ids, a leaf of the graph, and the place of each id in them. The
+        row of padding_idx is zeros."""
         if ids.dtype not in (torch.int64, torch.int32):
             raise Refused(
                 f"table {self.table.name}: expected ids of int64, got {ids.dtype}",
                 "invalid argument",
             )
         unique, inverse = torch.unique(ids.to(torch.int64), return_inverse=True)
-        rows = torch.empty((unique.numel(), self.table.dim), dtype=self._dtype)
-        self.table._native.pull(self.table._number, unique, rows)
+        used = slice(None) if self.padding_idx is None else unique != self.padding_idx
+        wanted = unique[used]
+        rows = torch.empty((wanted.numel(), self.table.dim), dtype=self._dtype)
+        self.table._native.pull(self.table._number, wanted, rows)
+        if wanted.numel() != unique.numel():
+            some, rows = rows, torch.zeros((unique.numel(), self.table.dim), dtype=self._dtype)
+            rows[used] = some
         if torch.is_grad_enabled() and self.training:
             rows.requires_grad_()
-            self._pulled.append((unique, rows))
+            # Nothing of a pass stays here before its backward pass, so those without one cost
+            # nothing.
+            reference = weakref.ref(self)
+
+            def collect(leaf: torch.Tensor) -> None:
+                layer = reference()
+                if layer is not None and leaf.grad is not None:
+                    layer._gradients.append((wanted, leaf.grad[used]))
+                    layer._fold(_MOST_GRADIENTS)
+                leaf.grad = None
+
+            rows.register_post_accumulate_grad_hook(collect)
         return rows, inverse
 
+    def _padding(self, inverse: torch.Tensor, ids: torch.Tensor) -> int | None:
+        """The row of padding_idx among those that were pulled."""
+        if self.padding_idx is None:
+            return None
+        places = inverse[ids == self.padding_idx]
+        return int(places[0]) if places.numel() else None
+
+    def _fold(self, most: int) -> None:
+        """Adds up gradients of equal ids if there are those of more than `most` passes."""
+        if len(self._gradients) <= most:
+            return
+        wide = torch.float64 if self._dtype == torch.float64 else torch.float32
+        every = torch.cat([ids for ids, _ in self._gradients])
+        unique, inverse = torch.unique(every, return_inverse=True)
+        folded = torch.zeros((unique.numel(), self.table.dim), dtype=wide)
+        folded.index_add_(0, inverse, torch.cat([g.to(wide) for _, g in self._gradients]))
+        self._gradients = [(unique, folded)]
+
     def push_gradients(self) -> Ticket | None:
-        """Pushes the gradients of all rows pulled since the last call; those of a row that was
+        """Pushes the gradients of all backward passes since the last call; those of a row that was
         pulled several times are added up. None: there are none."""
-        pulled = [(ids, rows.grad) for ids, rows in self._pulled if rows.grad is not None]
-        if not pulled:
-            self._pulled = []
+        self._fold(1)
+        if not self._gradients or self._gradients[0][0].numel() == 0:
+            self._gradients = []
             return None
         wide = torch.float64 if self._dtype == torch.float64 else torch.float32
-        ids, gradients = pulled[0][0], pulled[0][1].to(wide)
-        if len(pulled) > 1:
-            ids, inverse = torch.unique(torch.cat([p[0] for p in pulled]), return_inverse=True)
-            folded = torch.zeros((ids.numel(), self.table.dim), dtype=wide)
-            every = torch.cat([p[1].to(wide) for p in pulled])
-            gradients = folded.index_add_(0, inverse, every)
+        ids, gradients = self._gradients[0][0], self._gradients[0][1].to(wide)
         client, lr = self.table._client, self.table.optimizer.lr
         number = client._native.push(self.table._number, ids, gradients.contiguous(), lr)
-        self._pulled = []  # not before: after an error the gradients are still here
+        self._gradients = []  # not before: after an error they are still here
         return client._ticket(number)
 
     def extra_repr(self) -> str:
@@ -83,7 +120,8 @@ class _Rows(torch.nn.Module):
 
 
 class Embedding(_Rows):
-    """As torch.nn.Embedding, of any int64 ids, or of ids below `rows`."""
+    """As torch.nn.Embedding, of any int64 ids, or of ids below `rows`. `padding_idx`: an id, also
+    one that the table cannot have, such as -1; its row is zeros and gets no gradient."""
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """ids of any shape -> [*ids.shape, dim]."""
@@ -92,7 +130,8 @@ class Embedding(_Rows):
 
 
 class EmbeddingBag(_Rows):
-    """As torch.nn.EmbeddingBag: the sum, mean or maximum of bags of rows."""
+    """As torch.nn.EmbeddingBag: the sum, mean or maximum of bags of rows. Ids that are
+    `padding_idx` are no part of a bag."""
 
     def __init__(self, client: Client, name: str, dim: int, *, mode: str = "mean", **table: Any):
         if mode not in ("sum", "mean", "max"):
@@ -106,7 +145,8 @@ class EmbeddingBag(_Rows):
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
         """ids [bags, n], or ids [n] with the offset of each bag -> [bags, dim]."""
         rows, inverse = self.pull(ids)
-        return functional.embedding_bag(inverse, rows, offsets, mode=self.mode)
+        padding = self._padding(inverse, ids)
+        return functional.embedding_bag(inverse, rows, offsets, mode=self.mode, padding_idx=padding)
 
 
 class Dense(torch.nn.Module):
