@@ -1,12 +1,16 @@
 // Gets the memory of the job's parameter server from the agent of this host.
+#include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/descriptor_message.h"
 #include "base/unix_address.h"
 #include "collective/ps/handover.h"
@@ -16,14 +20,32 @@
 namespace regroup::ps {
 namespace {
 
-base::Result<base::DescriptorMessage> ask_agent(const std::string& path,
-                                                std::chrono::nanoseconds deadline) {
+// An agent that does not accept connections makes connect() wait once its backlog is full.
+base::Status connect_until(const base::Fd& socket, const base::UnixAddress& address,
+                           base::TimePoint until, const std::string& path) {
+  using std::chrono::microseconds;
+  while (true) {
+    const auto left = std::chrono::ceil<microseconds>(until - base::SystemClock().now()).count();
+    if (left <= 0) break;
+    constexpr std::int64_t kMost = 60'000'000;
+    const std::int64_t wait = std::min<std::int64_t>(left, kMost);
+    const timeval at_most{.tv_sec = wait / 1'000'000, .tv_usec = wait % 1'000'000};
+    if (::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &at_most, sizeof at_most) != 0)
+      return base::system_error("setsockopt(SO_SNDTIMEO)", path, errno);
+    if (::connect(socket.get(), address.get(), address.size) == 0) return {};
+    if (errno != EAGAIN && errno != EINTR)
+      return base::system_error("connect", "agent at " + path, errno);
+  }
+  return base::deadline_exceeded(
+      fmt::format("ps::join: the agent at {} has not accepted a connection in time", path));
+}
+
+base::Result<base::DescriptorMessage> ask_agent(const std::string& path, base::TimePoint until) {
   REGROUP_ASSIGN_OR_RETURN(const auto address, base::unix_address(path));
   const base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return base::system_error("socket", "AF_UNIX", errno);
-  if (::connect(socket.get(), address.get(), address.size) != 0)
-    return base::system_error("connect", "agent at " + path, errno);
-  return base::receive_descriptors(socket.get(), base::SystemClock().now() + deadline);
+  REGROUP_RETURN_IF_ERROR(connect_until(socket, address, until, path));
+  return base::receive_descriptors(socket.get(), until);
 }
 
 }  // namespace
@@ -35,7 +57,9 @@ base::Result<std::unique_ptr<Client>> join(std::chrono::nanoseconds deadline) {
     return base::invalid_argument(
         "ps::join: this job has no parameter server; start it with --role ps=1 --ps-memory BYTES");
   }
-  REGROUP_ASSIGN_OR_RETURN(const base::DescriptorMessage answer, ask_agent(path, deadline));
+  REGROUP_ASSIGN_OR_RETURN(
+      const base::DescriptorMessage answer,
+      ask_agent(path, base::deadline_after(base::SystemClock().now(), deadline)));
   const std::string_view text = answer.text;
   ClientOptions options{.memory = {}, .client = 0, .deadline = deadline};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.client);

@@ -78,13 +78,9 @@ void check_type(const char* call, const std::string& table, const char* what,
 class PsMemory {
  public:
   PsMemory(std::uint64_t bytes, std::uint32_t shards, std::uint64_t seed) {
-    using collective::ps::kSegmentBytes;
-    const std::uint64_t each = kSegmentBytes * std::max(shards, 1U);
-    const std::uint64_t segments = bytes / each + (bytes % each != 0 ? 1 : 0);
-    memory_ = value_of(collective::ps::make_server_memory(
-        {.job_seed = seed,
-         .shards = shards,
-         .segments = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 2048))}));
+    auto spec = collective::ps::cut_into_segments(bytes / std::max(shards, 1U), shards);
+    spec.job_seed = seed;
+    memory_ = value_of(collective::ps::make_server_memory(spec));
   }
   PsMemory(const PsMemory&) = delete;
   PsMemory& operator=(const PsMemory&) = delete;

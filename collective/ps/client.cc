@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/deadline.h"
+
 namespace regroup::collective::ps {
 namespace {
 
@@ -92,6 +94,12 @@ Status LaneHolder::take_one(const Lanes& lanes, base::TimePoint deadline) {
             "client {}: the server has not freed the lane of an ended process with this number",
             client_));
       }
+      if (outcome == Outcome::kBusy) {
+        return base::deadline_exceeded(
+            fmt::format("client {}: other processes take and free lanes of shard {}; expected a "
+                        "turn",
+                        client_, lanes.spec().shard));
+      }
       return base::resource_exhausted(
           fmt::format("client {}: all {} lanes of shard {} are taken; expected one to become free",
                       client_, lanes.spec().lanes, lanes.spec().shard));
@@ -102,7 +110,7 @@ Status LaneHolder::take_one(const Lanes& lanes, base::TimePoint deadline) {
 
 LaneHolder::Outcome LaneHolder::try_take(const Lanes& lanes, std::uint64_t& process) {
   // Only one process at a time takes a lane, so that two with one number see each other.
-  if (!try_lock_robust(lanes.header().attaching)) return Outcome::kAllTaken;
+  if (!try_lock_robust(lanes.header().attaching)) return Outcome::kBusy;
   std::optional<std::uint32_t> found;
   Outcome outcome = Outcome::kAllTaken;
   for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
@@ -119,7 +127,9 @@ LaneHolder::Outcome LaneHolder::try_take(const Lanes& lanes, std::uint64_t& proc
       break;
     }
     if (client == 0 && !found && try_lock_robust(lane.holder)) {
-      if (lane.client.load(std::memory_order_acquire) == 0) {
+      // A damaged one is not free before a server has said so.
+      if (lane.client.load(std::memory_order_acquire) == 0 &&
+          lane.damaged.load(std::memory_order_acquire) == 0) {
         found = i;
       } else {
         ::pthread_mutex_unlock(&lane.holder);
@@ -201,7 +211,9 @@ Status Client::Impl::check_process() const {
                   options_.client, process_));
 }
 
-base::TimePoint Client::Impl::deadline() const { return RealPolicy::now() + options_.deadline; }
+base::TimePoint Client::Impl::deadline() const {
+  return base::deadline_after(RealPolicy::now(), options_.deadline);
+}
 
 std::string Client::Impl::server_of(std::size_t shard) const {
   const Lanes& lanes = shards_[shard].lanes;
@@ -758,7 +770,7 @@ base::Result<Ticket> Client::push(Table table, Input gradients, const Scalars& s
 }
 Status Client::wait(Ticket ticket, std::chrono::nanoseconds at_most) {
   REGROUP_RETURN_IF_ERROR(impl_->check_process());
-  return impl_->wait(ticket, RealPolicy::now() + at_most);
+  return impl_->wait(ticket, base::deadline_after(RealPolicy::now(), at_most));
 }
 Status Client::flush() {
   REGROUP_RETURN_IF_ERROR(impl_->check_process());

@@ -39,7 +39,7 @@ class LaneHolder {
   [[nodiscard]] std::uint32_t lane(std::size_t shard) const { return lanes_[shard]; }
 
  private:
-  enum class Outcome : std::uint8_t { kTaken, kAllTaken, kSameClient, kEnding };
+  enum class Outcome : std::uint8_t { kTaken, kAllTaken, kBusy, kSameClient, kEnding };
   LaneHolder(const std::vector<MappedShard>& shards, std::uint64_t client)
       : shards_(&shards), client_(client) {}
   void run(base::TimePoint deadline);

@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <utility>
 
+#include "base/descriptor_message.h"
 #include "base/text.h"
 #include "collective/ps/lane.h"
 #include "collective/ps/store.h"
@@ -25,6 +29,19 @@ bool take(std::string_view& text, char c) {
   if (!text.starts_with(c)) return false;
   text.remove_prefix(1);
   return true;
+}
+
+// kResourceExhausted: this process may not have so many open files.
+base::Status check_descriptors(const ServerMemorySpec& spec) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return base::system_error("getrlimit", "RLIMIT_NOFILE", errno);
+  const std::uint64_t wanted = spec.shards * (std::uint64_t{1} + spec.segments);
+  if (wanted < limit.rlim_cur) return {};
+  return base::resource_exhausted(fmt::format(
+      "memory of a parameter server: {} shards of {} segments of {} bytes need {} open files, and "
+      "this process may have {} (ulimit -n); make segments larger",
+      spec.shards, spec.segments, spec.segment_bytes, wanted, limit.rlim_cur));
 }
 
 }  // namespace
@@ -66,6 +83,20 @@ ServerMemory OwnedServerMemory::get() const {
   return out;
 }
 
+ServerMemorySpec cut_into_segments(std::uint64_t bytes, std::uint32_t shards) {
+  constexpr std::uint64_t kMost = 32;
+  const std::uint64_t fit = base::kMostDescriptors / std::clamp(shards, 1U, kMaxShards) - 1;
+  const std::uint64_t segments =
+      std::clamp<std::uint64_t>(bytes / kSegmentBytes, 1, std::min(kMost, fit));
+  const std::uint64_t blocks = (bytes + segments * kBlockBytes - 1) / (segments * kBlockBytes);
+  const std::uint64_t most = kMaxStoreBytes / segments / kBlockBytes;
+  ServerMemorySpec out;
+  out.shards = shards;
+  out.segments = static_cast<std::uint32_t>(segments);
+  out.segment_bytes = std::clamp(blocks, kSegmentBytes / kBlockBytes, most) * kBlockBytes;
+  return out;
+}
+
 base::Result<OwnedServerMemory> make_server_memory(const ServerMemorySpec& spec) {
   if (spec.shards < 1 || spec.shards > kMaxShards || spec.segments < 1) {
     return base::invalid_argument(
@@ -73,6 +104,7 @@ base::Result<OwnedServerMemory> make_server_memory(const ServerMemorySpec& spec)
                     "got {} of {}",
                     kMaxShards, spec.shards, spec.segments));
   }
+  REGROUP_RETURN_IF_ERROR(check_descriptors(spec));
   OwnedServerMemory out;
   for (std::uint32_t i = 0; i < spec.shards; ++i) {
     OwnedServerMemory::Shard& shard = out.shards.emplace_back();

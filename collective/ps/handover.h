@@ -42,6 +42,11 @@ struct ServerMemorySpec {
   std::uint32_t lanes = 64;             // of each shard: clients that may be attached at a time
   std::uint64_t lane_bytes = 16 << 20;  // for pushes of one client to one shard
 };
+// Cuts `bytes` for each of `shards` into segments: at most 32, and so few that the descriptors of
+// all shards fit into one message. A shard gets at least kSegmentBytes, at most kMaxStoreBytes, and
+// else no byte less than `bytes`.
+[[nodiscard]] ServerMemorySpec cut_into_segments(std::uint64_t bytes, std::uint32_t shards);
+
 // The memory and its owner.
 struct OwnedServerMemory {
   [[nodiscard]] ServerMemory get() const;

@@ -52,7 +52,11 @@ base::Result<MappedShard> MappedShard::open(const ShardMemory& memory, StoreMemo
 
 ShardServer::ShardServer(const MappedShard& shard, const StoreMemory& tables, ShardLock lock,
                          std::unique_ptr<Store> store)
-    : shard_(&shard), tables_(&tables), lock_(std::move(lock)), store_(std::move(store)) {}
+    : shard_(&shard),
+      tables_(&tables),
+      lock_(std::move(lock)),
+      store_(std::move(store)),
+      owners_(shard.lanes.spec().lanes) {}
 
 base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const MappedShard> shards,
                                                                std::size_t number,
@@ -118,9 +122,12 @@ base::Result<std::size_t> ShardServer::poll() {
 
 base::Result<std::size_t> ShardServer::poll_lane(std::uint32_t number) {
   Lane& lane = shard_->lanes.lane(number);
-  if (lane.client.load(std::memory_order_acquire) == 0 ||
-      lane.damaged.load(std::memory_order_relaxed) != 0)
-    return std::size_t{0};
+  if (lane.damaged.load(std::memory_order_relaxed) != 0) return std::size_t{0};
+  if (const base::Status owner = know_owner(number); !owner.ok()) {
+    refuse_lane(lane, owner);
+    return std::size_t{1};
+  }
+  if (owners_[number] == 0) return std::size_t{0};
   std::uint64_t place = lane.read.load(std::memory_order_relaxed);
   const std::uint64_t written = lane.written.load(std::memory_order_acquire);
   std::size_t answered = 0;
@@ -155,9 +162,7 @@ base::Status ShardServer::answer(std::uint32_t number, std::uint64_t place,
     std::memcpy(&content, message + kContentAt, sizeof content);
     status = open_table(content);
   } else {
-    const std::uint64_t client =
-        shard_->lanes.lane(number).client.load(std::memory_order_relaxed) - 1;
-    status = push(client, message, header);
+    status = push(owners_[number] - 1, message, header);
   }
   if (status.code() == base::Code::kDataLoss) return status;
   const auto code = static_cast<std::uint32_t>(status.code());
@@ -182,6 +187,7 @@ base::Status ShardServer::open_table(const OpenContent& content) {
   });
   REGROUP_RETURN_IF_ERROR(differs);
   const LaneSpec& here = shard_->lanes.spec();
+  std::vector<PositionRange> missing;
   const std::vector<PositionRange> ranges = ranges_of(spec, here.shards);
   REGROUP_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> placed, place(spec, ranges));
   for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -191,9 +197,12 @@ base::Status ShardServer::open_table(const OpenContent& content) {
     store_->each([&](const Range& range) {
       there |= range.spec().name == spec.name && range.header().positions == ranges[i];
     });
-    if (there) continue;
-    REGROUP_RETURN_IF_ERROR(store_->open_range(next++, spec, ranges[i]).status());
+    if (!there) missing.push_back(ranges[i]);
   }
+  // All or none: ranges that are made stay.
+  REGROUP_RETURN_IF_ERROR(store_->check_room(spec, missing.size()));
+  for (const PositionRange& range : missing)
+    REGROUP_RETURN_IF_ERROR(store_->open_range(next++, spec, range).status());
   return {};
 }
 
@@ -226,6 +235,9 @@ base::Result<std::vector<std::uint32_t>> ShardServer::place(const TableSpec& spe
   std::vector<std::uint64_t> bytes;
   for (const PositionRange& range : ranges) bytes.push_back(expected_bytes(spec, range));
   std::vector<std::uint32_t> placed = place_ranges(bytes, std::move(used));
+  // A table that is placed stays: not if it has no room here, its own block included.
+  REGROUP_RETURN_IF_ERROR(
+      store_->check_room(spec, 1 + static_cast<std::size_t>(std::ranges::count(placed, 0U))));
   REGROUP_RETURN_IF_ERROR(store_->place_table(spec, placed));
   return placed;
 }
@@ -270,6 +282,26 @@ base::Status ShardServer::push_part(const Push& push, Range& range) {
   return range.apply(range.newest());
 }
 
+base::Status ShardServer::know_owner(std::uint32_t number) {
+  const auto text = [](std::uint64_t client) {
+    return client == 0 ? std::string("no client") : fmt::format("client {}", client - 1);
+  };
+  const std::uint64_t client = shard_->lanes.lane(number).client.load(std::memory_order_acquire);
+  std::uint64_t& owner = owners_[number];
+  if (client == owner) return {};
+  if (owner != 0) {
+    return base::data_loss(
+        fmt::format("lane {}: {} has taken it, and it names {}; a process has written it", number,
+                    text(owner), text(client)));
+  }
+  if (std::ranges::find(owners_, client) != owners_.end()) {
+    return base::data_loss(
+        fmt::format("lane {}: it names {}, which has another lane", number, text(client)));
+  }
+  owner = client;
+  return {};
+}
+
 // The client reads `why` and gives up; its other messages are not read.
 void ShardServer::refuse_lane(Lane& lane, const base::Status& why) {
   const std::string& text = why.message();
@@ -285,22 +317,32 @@ void ShardServer::free_lanes() {
   if (!try_lock_robust(attaching)) return;
   for (std::uint32_t i = 0; i < shard_->lanes.spec().lanes; ++i) {
     Lane& lane = shard_->lanes.lane(i);
-    const std::uint64_t client = lane.client.load(std::memory_order_acquire);
-    if (client == 0 || !try_lock_robust(lane.holder)) continue;
-    // Its holder has ended. What it had written whole counts: it is answered first.
-    const bool damaged = lane.damaged.load(std::memory_order_relaxed) != 0;
-    if (damaged ||
-        lane.written.load(std::memory_order_acquire) == lane.read.load(std::memory_order_relaxed)) {
-      store_->each([&](Range& range) { range.drop_client(client - 1); });
-      lane.written.store(0, std::memory_order_relaxed);
-      lane.read.store(0, std::memory_order_relaxed);
-      lane.damaged.store(0, std::memory_order_release);
-      // Last: if this server dies before, its successor does it all again.
-      lane.client.store(0, std::memory_order_release);
-    }
+    const bool used = lane.client.load(std::memory_order_acquire) != 0 || owners_[i] != 0 ||
+                      lane.damaged.load(std::memory_order_relaxed) != 0;
+    if (!used || !try_lock_robust(lane.holder)) continue;
+    free_lane(i);
     ::pthread_mutex_unlock(&lane.holder);
   }
   ::pthread_mutex_unlock(&attaching);
+}
+
+// The lane's holder has ended. What it had written whole counts: it is answered first.
+void ShardServer::free_lane(std::uint32_t number) {
+  Lane& lane = shard_->lanes.lane(number);
+  if (lane.damaged.load(std::memory_order_relaxed) == 0) {
+    if (const base::Status owner = know_owner(number); !owner.ok()) refuse_lane(lane, owner);
+    if (lane.written.load(std::memory_order_acquire) != lane.read.load(std::memory_order_relaxed))
+      return;
+  }
+  std::uint64_t client = std::exchange(owners_[number], 0);
+  if (client == 0) client = lane.client.load(std::memory_order_relaxed);  // of a predecessor's time
+  if (client != 0 && std::ranges::find(owners_, client) == owners_.end())
+    store_->each([&](Range& range) { range.drop_client(client - 1); });
+  lane.written.store(0, std::memory_order_relaxed);
+  lane.read.store(0, std::memory_order_relaxed);
+  lane.damaged.store(0, std::memory_order_release);
+  // Last: if this server dies before, its successor does it all again.
+  lane.client.store(0, std::memory_order_release);
 }
 
 base::Result<std::unique_ptr<Server>> Server::start(const ServerMemory& memory,

@@ -60,13 +60,20 @@ class ShardServer {
   [[nodiscard]] base::Status push(std::uint64_t client, std::byte* message,
                                   const MessageHeader& header);
   [[nodiscard]] base::Status push_part(const Push& push, Range& range);
+  // Notes the client that has taken a lane. kDataLoss: the lane names another one now, or one that
+  // has another lane.
+  [[nodiscard]] base::Status know_owner(std::uint32_t number);
   void refuse_lane(Lane& lane, const base::Status& why);
+  void free_lane(std::uint32_t number);
 
   const MappedShard* shard_;
   const StoreMemory* tables_;  // the store of shard 0, which says where ranges lie
   ShardLock lock_;
   std::unique_ptr<Store> store_;
   std::vector<std::uint64_t> positions_;  // of the part that is pushed
+  // Of each lane the client that this server found in it first, + 1; 0: none. All processes of the
+  // host can write Lane::client, and pushes count under this number.
+  std::vector<std::uint64_t> owners_;
   base::TimePoint lanes_freed_{};
 };
 

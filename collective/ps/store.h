@@ -95,6 +95,20 @@ class BasicStore {
     blocks_.own(block, 1, BlockUse::kTable, 0);
     return {};
   }
+  // kResourceExhausted: there is no room for so many more ranges of a table.
+  [[nodiscard]] base::Status check_room(const TableSpec& spec, std::size_t ranges) {
+    if (const std::uint64_t free = blocks_.free_blocks(); free < ranges) {
+      return base::resource_exhausted(
+          fmt::format("table {}: {} ranges need {} bytes, and {} are free in {} segments of {} "
+                      "bytes (--ps-memory is the limit)",
+                      spec.name, ranges, ranges * kBlockBytes, free * kBlockBytes,
+                      blocks_.memory().segments(), blocks_.memory().segment_bytes()));
+    }
+    if (ring_.keep_room_for(ranges_.size() + ranges)) return {};
+    return base::resource_exhausted(
+        fmt::format("table {}: the log ring is too small for {} more ranges than {}", spec.name,
+                    ranges, ranges_.size()));
+  }
   // Null if there is none.
   [[nodiscard]] BasicRange<P>* range(std::uint32_t id) const {
     const auto found = ranges_.find(id);

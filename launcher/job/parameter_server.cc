@@ -22,8 +22,6 @@ namespace {
 using collective::ps::ServerMemory;
 using collective::ps::StoreMemory;
 
-constexpr std::uint64_t kMostSegments = 32;  // of a shard, so that their descriptors are few
-
 std::vector<int> descriptors_of(const ServerMemory& memory) {
   std::vector<int> out;
   for (const auto& shard : memory.shards) {
@@ -82,9 +80,6 @@ base::Result<collective::ps::ServerMemorySpec> memory_spec(const ParameterServer
         fmt::format("--role ps={}: expected 1 to {} threads of the parameter server",
                     options.shards, kMaxShards));
   }
-  collective::ps::ServerMemorySpec out;
-  out.job_seed = options.seed;
-  out.shards = options.shards;
   const std::uint64_t bytes = options.bytes / options.shards;
   if (bytes < kSegmentBytes || bytes > collective::ps::kMaxStoreBytes) {
     return base::invalid_argument(
@@ -92,13 +87,8 @@ base::Result<collective::ps::ServerMemorySpec> memory_spec(const ParameterServer
                     options.bytes, kSegmentBytes, collective::ps::kMaxStoreBytes,
                     base::counted(options.shards, "thread"), options.shards, bytes));
   }
-  const std::uint64_t most = std::min(kMostSegments, base::kMostDescriptors / options.shards - 1);
-  std::uint64_t segments = bytes / kSegmentBytes;
-  if (segments > most) {
-    segments = most;
-    out.segment_bytes = bytes / most / collective::ps::kBlockBytes * collective::ps::kBlockBytes;
-  }
-  out.segments = static_cast<std::uint32_t>(segments);
+  auto out = collective::ps::cut_into_segments(bytes, options.shards);
+  out.job_seed = options.seed;
   return out;
 }
 
@@ -191,9 +181,11 @@ void ParameterServer::give_memory(base::Fd socket) {
 }
 
 std::string ParameterServer::status_json() {
+  std::uint64_t bytes = 0;
   std::uint64_t ranges = 0;
   std::uint64_t updates = 0;
   for (const StoreMemory& store : stores_) {
+    bytes += store.bytes();
     const auto headers = collective::ps::ranges_in(store);
     if (!headers.ok()) continue;
     ranges += headers->size();
@@ -201,7 +193,7 @@ std::string ParameterServer::status_json() {
   }
   return nlohmann::json{{"pid", pid_},
                         {"shards", options_.shards},
-                        {"bytes", options_.bytes},
+                        {"bytes", bytes},
                         {"clients", clients_},
                         {"ranges", ranges},
                         {"updates", updates},

@@ -77,7 +77,8 @@ class ParameterServer {
   ParameterServer& operator=(const ParameterServer&) = delete;
 
   // {"pid", "shards", "bytes", "clients", "ranges", "updates", "restarts"}; `updates`: pushes that
-  // are applied, one for each range; `clients`: processes that have asked for the memory.
+  // are applied, one for each range; `bytes`: of all segments;
+  // `clients`: processes that have asked for the memory.
   [[nodiscard]] std::string status_json();
 
  private:

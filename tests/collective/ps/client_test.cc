@@ -2,12 +2,16 @@
 // other one is wrong, slow or gone.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <thread>
 
+#include "base/descriptor_message.h"
 #include "tests/collective/ps/served.h"
 
 namespace regroup::collective::ps::testing::clients {
@@ -247,6 +251,28 @@ TEST(PsClient, LanesAreLimitedAndBecomeFree) {
   EXPECT_NE(served.client(3), nullptr);
 }
 
+// While a process takes or frees a lane, nobody can say that all are taken.
+TEST(PsClient, ATurnToTakeALaneThatDoesNotComeIsADeadline) {
+  const Served served;
+  const MappedShard mapped = served.map(0);
+  ASSERT_TRUE(try_lock_robust(mapped.lanes.header().attaching));
+  const auto refused = served.attach(3, 10ms);
+  ::pthread_mutex_unlock(&mapped.lanes.header().attaching);
+  EXPECT_EQ(refused.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(refused.status().message(),
+            "client 3: other processes take and free lanes of shard 0; expected a turn");
+}
+
+TEST(PsClient, AWaitMayBeForEver) {
+  const Served served;
+  const Child server = served.server();
+  const auto client = served.client(1, std::chrono::nanoseconds::max());
+  const Table table = open(*client, counts());
+  const auto ticket = client->push(table, std::vector<std::int64_t>{1}, bytes_of(ones(4)));
+  ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+  EXPECT_EQ(client->wait(*ticket, std::chrono::nanoseconds::max()).to_string(), "ok");
+}
+
 // A client's process that dies while it writes a message: nothing of it counts, and its lane goes
 // to the next one.
 TEST(PsClient, AMessageOfADeadClientThatIsNotWholeDoesNotCount) {
@@ -341,6 +367,83 @@ TEST(PsClient, ADamagedMessageStopsItsLaneOnly) {
   EXPECT_NE(served.client(1), nullptr);  // the lane is in order again
 }
 
+// A push counts under the number of the client that has taken the lane, whatever is written there.
+TEST(PsClient, ALaneThatNamesAnotherClientIsRefused) {
+  ServerMemorySpec spec = Served::small();
+  spec.shards = 1;
+  const Served served(spec);
+  const Child server = served.server();
+  auto wrong = served.client(1);
+  const auto good = served.client(2);
+  const Table table = open(*wrong, counts());
+  const MappedShard mapped = served.map(0);
+  for (const std::uint64_t named : {std::uint64_t{3}, std::uint64_t{0}}) {  // client 2, none
+    mapped.lanes.lane(0).client.store(named);
+    static_cast<void>(wrong->push(table, std::vector<std::int64_t>{7}, bytes_of(ones(4))));
+    const base::Status status = wrong->flush();
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    EXPECT_NE(status.message().find(fmt::format(
+                  "lane 0: client 1 has taken it, and it names {}; a process has written it",
+                  named == 0 ? "no client" : "client 2")),
+              std::string::npos)
+        << status.to_string();
+    wrong.reset();
+    for (const base::TimePoint end = in(kLong); mapped.lanes.lane(0).damaged.load() != 0;) {
+      ASSERT_LT(in(0ms), end) << "the server does not free the lane";
+      std::this_thread::yield();
+    }
+    wrong = served.client(1);
+    ASSERT_NE(wrong, nullptr);
+    static_cast<void>(open(*wrong, counts()));
+  }
+  EXPECT_EQ(pull<std::int64_t>(*good, open(*good, counts()), {7}, 4), std::vector<std::int64_t>(4));
+  push_ones(*good, Table{0}, {7});
+  ASSERT_TRUE(good->flush().ok());
+}
+
+// A successor has not seen who took which lane: of two lanes that name one client, the first
+// counts.
+TEST(PsClient, TwoLanesOfOneClientAreRefusedByASuccessor) {
+  ServerMemorySpec spec = Served::small();
+  spec.shards = 1;
+  const Served served(spec);
+  Child first = served.server();
+  const auto good = served.client(1), wrong = served.client(2);
+  const Table table = open(*wrong, counts());
+  push_ones(*good, open(*good, counts()), {7});
+  ASSERT_TRUE(good->flush().ok());
+  static_cast<void>(first.end(SIGKILL));
+  served.map(0).lanes.lane(1).client.store(2);
+  const Child second = served.server();
+  static_cast<void>(wrong->push(table, std::vector<std::int64_t>{7}, bytes_of(ones(4))));
+  EXPECT_NE(wrong->flush().message().find("lane 1: it names client 1, which has another lane"),
+            std::string::npos);
+  push_ones(*good, Table{0}, {7});
+  ASSERT_TRUE(good->flush().ok());
+  EXPECT_EQ(pull<std::int64_t>(*good, Table{0}, {7}, 4), std::vector<std::int64_t>(4, 2));
+}
+
+TEST(PsClient, ATableThatHasNoRoomLeavesNoRange) {
+  ServerMemorySpec spec = Served::small();
+  spec.shards = 1;
+  spec.segments = 1;
+  const Served served(spec);
+  const Child server = served.server();
+  const auto client = served.client(1);
+  static_cast<void>(open(*client, counts()));
+  TableSpec second = counts();
+  second.name = "second";
+  const auto refused = client->open(second);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_NE(refused.status().message().find("table second: 16 ranges need 1048576 bytes, and "),
+            std::string::npos)
+      << refused.status().to_string();
+  const MappedShard mapped = served.map(0);
+  EXPECT_EQ(ranges_in(mapped.store)->size(), 16U);
+  second = {.name = "second", .rows = 3};  // smaller, and another kind
+  static_cast<void>(open(*client, second));
+}
+
 TEST(PsClient, RangesThatAreNotThereAreRefused) {
   ServerMemorySpec spec = Served::small();
   spec.shards = 1;
@@ -397,6 +500,36 @@ TEST(PsLane, RandomHeadsStayInTheirMessage) {
     }
   }
   EXPECT_GT(accepted, 20U);
+}
+
+TEST(PsHandover, MemoryOfMoreOpenFilesThanAProcessHasIsRefused) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const auto segments = static_cast<std::uint32_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 20));
+  ServerMemorySpec spec = Served::small();
+  spec.shards = 2;
+  spec.segments = segments;
+  const base::Status refused = make_server_memory(spec).status();
+  if (limit.rlim_cur > (1U << 21)) GTEST_SKIP() << "no limit";
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            fmt::format("memory of a parameter server: 2 shards of {} segments of 2097152 bytes "
+                        "need {} open files, and this process may have {} (ulimit -n); make "
+                        "segments larger",
+                        segments, 2 * (segments + 1), limit.rlim_cur));
+}
+
+TEST(PsHandover, MemoryIsCutIntoFewSegments) {
+  for (const std::uint64_t gib : {1, 3, 80, 128}) {
+    for (const std::uint32_t shards : {1U, 2U, 7U, 64U}) {
+      const ServerMemorySpec spec = cut_into_segments(gib << 30, shards);
+      EXPECT_LE(spec.segments, 32U);
+      EXPECT_LE(shards * (spec.segments + 1), base::kMostDescriptors);
+      EXPECT_GE(spec.segments * spec.segment_bytes, std::min(gib << 30, kMaxStoreBytes));
+      EXPECT_LE(spec.segment_bytes, kMaxStoreBytes / spec.segments);
+    }
+  }
+  EXPECT_EQ(cut_into_segments(1, 1).segment_bytes, kSegmentBytes);
 }
 
 TEST(PsHandover, TextIsReadBack) {

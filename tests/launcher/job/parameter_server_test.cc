@@ -49,6 +49,19 @@ TEST(ServerMemory, IsCutIntoFewSegments) {
   const auto large = cut(64ULL << 30, 1);
   EXPECT_EQ(large->segments, 32U);
   EXPECT_EQ(large->segment_bytes, 2ULL << 30);
+  // No byte less than asked for, and less than a block a segment more.
+  for (const std::uint64_t bytes :
+       {127ULL << 20, (127ULL << 20) + 1, 1000ULL << 20, 100ULL << 30, (1ULL << 37) - 1}) {
+    for (const std::uint32_t shards : {1U, 3U}) {
+      const auto spec = cut(bytes * shards, shards);
+      ASSERT_TRUE(spec.ok()) << spec.status().to_string();
+      const std::uint64_t made = spec->segments * spec->segment_bytes;
+      EXPECT_GE(made, bytes);
+      EXPECT_LT(made, bytes + spec->segments * collective::ps::kBlockBytes);
+    }
+  }
+  const auto widest = cut(62ULL << 37, 62);
+  EXPECT_LE(widest->segments * widest->segment_bytes, collective::ps::kMaxStoreBytes);
   const auto wide = cut(64ULL << 30, 64);
   EXPECT_LE(wide->shards * (wide->segments + 1), 250U);
   EXPECT_EQ(cut(1 << 20, 1).status().message(),

@@ -1,0 +1,57 @@
+// regroup::ps::join() and an agent that does not answer.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "base/fd.h"
+#include "base/unix_address.h"
+#include "regroup/ps.h"
+
+namespace regroup::elastic {
+namespace {
+
+using std::chrono_literals::operator""ms;
+
+class PsJoin : public testing::Test {
+ protected:
+  PsJoin() {
+    std::string folder = std::filesystem::temp_directory_path() / "ps-join-XXXXXX";
+    folder_ = ::mkdtemp(folder.data());
+    ::setenv("REGROUP_PS", path().c_str(), 1);
+  }
+  ~PsJoin() override {
+    ::unsetenv("REGROUP_PS");
+    std::filesystem::remove_all(folder_);
+  }
+  [[nodiscard]] std::string path() const { return folder_ / "ps"; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(PsJoin, AnAgentThatAcceptsNoConnectionIsADeadline) {
+  const auto address = base::unix_address(path()).value();
+  const base::Fd agent(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(agent.get(), address.get(), address.size), 0);
+  ASSERT_EQ(::listen(agent.get(), 0), 0);
+  const base::Fd first(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(first.get(), address.get(), address.size), 0);  // the backlog is full
+  const auto refused = ps::join(20ms);
+  EXPECT_EQ(refused.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(refused.status().message(),
+            "ps::join: the agent at " + path() + " has not accepted a connection in time");
+}
+
+TEST_F(PsJoin, AnAgentThatSaysNothingIsADeadline) {
+  const auto address = base::unix_address(path()).value();
+  const base::Fd agent(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(agent.get(), address.get(), address.size), 0);
+  ASSERT_EQ(::listen(agent.get(), 5), 0);
+  EXPECT_EQ(ps::join(20ms).code(), Code::kDeadlineExceeded);
+}
+
+}  // namespace
+}  // namespace regroup::elastic
