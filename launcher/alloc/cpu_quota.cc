@@ -1,5 +1,6 @@
 // A group's limit is also bounded by those of all groups above it. In a container, its own group is
-// the topmost one visible.
+// the topmost one visible. Version 1 has a hierarchy for each controller: only that of cpu has the
+// files. In version 2 a group above may have the controller where the own one has not.
 #include "launcher/alloc/cpu_quota.h"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ std::optional<double> share_v1(const std::string& folder) {
 std::uint32_t cpu_quota(const std::string& root) {
   double least = kMost;
   for (const process::CgroupBranch& branch : process::own_cgroups(root)) {
+    if (branch.version == 1 && !branch.cpu) continue;
     for (std::string at = branch.own; at.size() >= branch.mount.size(); at.resize(at.rfind('/'))) {
       const auto share = branch.version == 2 ? share_v2(at) : share_v1(at);
       if (share) least = std::min(least, *share);

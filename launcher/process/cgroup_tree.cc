@@ -10,16 +10,20 @@
 #include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace regroup::process {
 namespace {
 
-std::vector<std::string> split(const std::string& text, char by) {
+// Nothing follows the last `by`.
+std::vector<std::string> split(std::string_view text, char by) {
   std::vector<std::string> parts;
-  std::istringstream rest(text);
-  for (std::string part; std::getline(rest, part, by);) parts.push_back(part);
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(by), text.size());
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
   return parts;
 }
 
@@ -122,6 +126,7 @@ std::vector<CgroupBranch> own_cgroups(const std::string& root) {
   std::vector<CgroupBranch> branches;
   std::ifstream file(root + "/proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
+    if (line.find(" - cgroup") == std::string::npos) continue;
     const auto mount = parse_mount(line);
     if (!mount) continue;
     if (auto branch = branch_of(*mount, paths, root)) branches.push_back(std::move(*branch));

@@ -100,6 +100,19 @@ TEST_F(Quota, IsReadFromVersion1) {
   EXPECT_EQ(cpu_quota(root_), 2U);
 }
 
+// Each launch would look for two files in every group of every other hierarchy.
+TEST_F(Quota, IsReadInTheHierarchyOfControllerCpuAlone) {
+  write("proc/self/cgroup", "4:cpu,cpuacct:/box\n3:memory:/box");
+  write("proc/self/mountinfo",
+        "31 1 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+        "32 1 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory");
+  for (const std::string folder : {"cpu", "memory"})
+    write("sys/fs/cgroup/" + folder + "/box/cpu.cfs_period_us", "50000");
+  write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "60000");
+  write("sys/fs/cgroup/memory/box/cpu.cfs_quota_us", "10000");
+  EXPECT_EQ(cpu_quota(root_), 2U);
+}
+
 TEST(FakeAllocator, CountsItsChanges) {
   FakeAllocator fake({1, {{"a", 2, {0, 1}}, {"b", 3, {}}}});
   EXPECT_EQ(fake.allocation()->slots(), 5U);
