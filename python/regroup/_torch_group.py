@@ -302,11 +302,28 @@ class ProcessGroup(dist.ProcessGroup):
         super().__init__(options.group_rank, options.group_size)
         self._rank, self._size = options.group_rank, options.group_size
         self._seconds = options.timeout.total_seconds()
+        self._name: str = options.group_id
         store = dist.PrefixStore(prefix, options.store)
         self._group = _Group(store, self._rank, self._size, host, self._seconds)
 
     def getBackendName(self) -> str:  # noqa: N802
         return "regroup"
+
+    supports_coalescing = supports_splitting = False
+
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        """Torch asks what it returns for the two above."""
+        if device.type != "cpu":
+            raise RuntimeError(f"No backend type associated with device type {device.type}")
+        return self
+
+    # That of torch asks a backend, which this group has not.
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
 
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._seconds = timeout.total_seconds()

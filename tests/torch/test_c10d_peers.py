@@ -22,3 +22,14 @@ def test_two_ranks_get_what_gloo_gives(output, case):
 def test_a_mesh_of_replicas_and_shards_gets_what_gloo_gives(run_ranks):
     out = run_ranks(4, "_peers.py", "hsdp")
     assert out.count("is close to Gloo") == 4, out
+
+
+def test_a_group_in_python_gets_what_gloo_gives(run_ranks, tmp_path, monkeypatch):
+    """Where no binary can be built. It has no dcp.async_save."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    cases = [case for case in CASES if case not in ("ddp_compiled", "checkpoint")]
+    out = run_ranks(2, "_peers.py", *cases)
+    assert "the process groups of this job are in Python" in out
+    for case in cases:
+        assert out.count(f"{case}: rank ") == 2, out
