@@ -30,7 +30,7 @@ using base::Status;
 using base::uninterrupted;
 
 constexpr std::size_t kMostPending = 8 << 20;  // bytes; more are left out
-constexpr std::chrono::seconds kFlush(1);
+constexpr std::chrono::seconds kFlush(10);
 constexpr std::size_t kPage = 4096;  // of the page cache, at least
 
 Status write_all(int fd, std::string_view text, const std::string& path) {

@@ -47,7 +47,7 @@ class Timeline {
   // begin_overlapping() has returned, and the same name.
   std::uint64_t begin_overlapping(std::string_view name, std::string_view args = {});
   void end_overlapping(std::uint64_t span, std::string_view name);
-  // Waits until the file has all events, at most a second. Any thread.
+  // Waits until the file has all events, at most 10 s. Any thread.
   void flush();
 
  private:

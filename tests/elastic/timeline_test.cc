@@ -60,7 +60,7 @@ TEST_F(TimelineTest, MembersOfAJobShareAFileAndAnotherJobBeginsAnew) {
   EXPECT_THAT(text(file() + ".2"), StartsWith("[\n"));
 }
 
-// Waits until the file has `what`: flush() alone waits a second at most.
+// Waits until the file has `what`: flush() alone waits 10 s at most.
 void await(Timeline& timeline, const std::string& path, const std::string& what) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (std::chrono::steady_clock::now() < end) {
