@@ -302,6 +302,9 @@ Status resolve_hosts(OptionsBuilder& builder) {
     out.notes.push_back(std::move(note));
   auto chosen = absolute(builder, wanted, base);
   if (!chosen.ok()) return builder.refuse(kContradicts, chosen.status());
+  if (std::string note = spec::unlisted_hosts(builder.listed, *chosen, builder.names.aliases);
+      !note.empty())
+    out.notes.push_back(std::move(note));
   REGROUP_ASSIGN_OR_RETURN(out.hosts,
                            spec::filter_hosts(builder.listed, *chosen, builder.names.aliases));
   prefer_slots_of_mentions(builder, *chosen, out.hosts);

@@ -412,6 +412,19 @@ base::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostReques
   return out;
 }
 
+std::string unlisted_hosts(const std::vector<HostRequest>& listed,
+                           const std::vector<HostRequest>& wanted, const HostAliases& aliases) {
+  if (listed.empty()) return "";
+  std::vector<std::string> names;
+  const NameIndex index = index_of(listed, aliases);
+  for (const HostRequest& want : wanted) {
+    if (!index.find(want)) names.push_back(want.name);
+  }
+  if (names.empty()) return "";
+  return fmt::format("named by -H, not listed (or excluded) by the host file, used: host {}",
+                     fmt::join(names, ", "));
+}
+
 base::Status drop_without_slots(std::vector<HostRequest>& hosts, bool oversubscribe) {
   std::string names;
   for (HostRequest& host : hosts) {

@@ -74,6 +74,11 @@ void mark_here(const std::vector<std::string>& host_names, std::vector<HostReque
 // A warning about names in `hosts` that mean this host but differ after the first dot; "": none.
 [[nodiscard]] std::string unlike_names(const std::vector<std::string>& host_names,
                                        const std::vector<HostRequest>& hosts);
+// A note about hosts of `wanted` (-H) that `listed` (a host file) does not list, because of a
+// mistyped name or because the file excludes them; "": none, or a list is empty.
+[[nodiscard]] std::string unlisted_hosts(const std::vector<HostRequest>& listed,
+                                         const std::vector<HostRequest>& wanted,
+                                         const HostAliases& aliases = {});
 // Replaces each of `names` by the name that its host has in `hosts`, if it is there.
 void spell_as(const std::vector<HostRequest>& hosts, const std::vector<std::string>& host_names,
               const HostAliases& aliases, const std::vector<std::string*>& names);

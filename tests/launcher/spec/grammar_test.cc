@@ -163,6 +163,14 @@ TEST(Hosts, ReportsNamesThatDifferAfterTheFirstDot) {
   EXPECT_EQ(unlike_names({"vm"}, *parse_host_list("vm.a,vm,other.b")), "");
 }
 
+TEST(Hosts, ReportsThoseThatTheHostFileDoesNotListOrExcludes) {
+  const auto listed = *parse_host_file("a\nb\nc\n^b\n", "F");
+  EXPECT_EQ(unlisted_hosts(listed, *parse_host_list("b,A,d:2,c")),
+            "named by -H, not listed (or excluded) by the host file, used: host b, d");
+  EXPECT_EQ(unlisted_hosts(listed, *parse_host_list("a,c")), "");
+  EXPECT_EQ(unlisted_hosts({}, *parse_host_list("a")), "");
+}
+
 TEST(Hosts, RelativeOnesCountFromTheAllocation) {
   const std::vector<HostRequest> base = {{"a", 2}, {"b", 4}, {"c", 1}};
   const auto resolved = [&](const char* list) {
