@@ -70,6 +70,7 @@ class FixedSizeJob final : public agent::AgentJob {
     std::uint32_t living = 0;                               // running or not started yet
     std::map<std::uint32_t, std::uint32_t> living_on = {};  // the same by host
     pmi::InitWatch init = pmi::InitWatch();
+    pmi::ProtocolWatch protocols = {};  // of its hosts
     std::uint32_t first_app = 0;
     std::uint32_t apps = 0;
     std::uint32_t starting = 0;        // hosts that have not started their members yet
@@ -126,7 +127,6 @@ class FixedSizeJob final : public agent::AgentJob {
   std::map<proto::MemberId, Rank> ranks_;  // ordered and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::ConnectedGroups connected_groups_;
-  pmi::ProtocolWatch protocols_;  // of hosts
   process::CoreSlots core_slots_;
   proto::MemberId next_member_ = 0;
   std::vector<process::App> apps_;  // by number; unused ones are empty

@@ -74,10 +74,11 @@ void FixedSizeJob::on_connected(const pmi::Connected& connected) {
 
 // Each host contributes to the first barrier, or fence, of MPI_Init once all its ranks are in it.
 void FixedSizeJob::on_contribute(std::uint32_t host, const pmi::Contribute& part) {
+  if (!lives_in(host, part.space)) return;
   const bool pmi1 = part.key.starts_with(pmi::kPmi1Barrier);
-  const auto why = protocols_.speaks("host " + options_.hosts.at(host).name,
-                                     pmi1 ? pmi::Protocol::kPmi1 : pmi::Protocol::kPmix);
-  if (why) end_init(0, *why, kInitHangs);
+  const auto why = worlds_[part.space].protocols.speaks(
+      "host " + options_.hosts.at(host).name, pmi1 ? pmi::Protocol::kPmi1 : pmi::Protocol::kPmix);
+  if (why) end_init(part.space, *why, kInitHangs);
 }
 
 void FixedSizeJob::end_init(std::uint32_t space, const std::string& why, int status) {

@@ -107,6 +107,7 @@ struct Contribute {
   std::vector<std::uint32_t> hosts;
   std::uint32_t host = 0;  // this one
   std::vector<std::byte> data;
+  std::uint32_t space = 0;  // of the processes; if they are of several, the lowest
 };
 // To each of the hosts: the contributions of all of them, in the order of `hosts`.
 struct Gathered {

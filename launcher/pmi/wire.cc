@@ -142,10 +142,12 @@ std::vector<std::byte> bytes_of(const Octets& octets) {
 }
 fb::ContributeT table(const Contribute& m) {
   fb::ContributeT t;
-  t.key = m.key, t.hosts = m.hosts, t.host = m.host, t.data = octets(m.data);
+  t.key = m.key, t.hosts = m.hosts, t.host = m.host, t.data = octets(m.data), t.space = m.space;
   return t;
 }
-Contribute plain(const fb::ContributeT& t) { return {t.key, t.hosts, t.host, bytes_of(t.data)}; }
+Contribute plain(const fb::ContributeT& t) {
+  return {t.key, t.hosts, t.host, bytes_of(t.data), t.space};
+}
 fb::GatheredT table(const Gathered& m) {
   fb::GatheredT t;
   t.key = m.key, t.data = octets(m.data);

@@ -154,7 +154,7 @@ void Pmi1Service::write(const std::shared_ptr<Connection>& connection) {
 void Pmi1Service::act(std::uint32_t space, const EnterBarrier& barrier) {
   const auto* begin = reinterpret_cast<const std::byte*>(barrier.values.data());
   events_.gather(
-      fmt::format("{} of space {}", kPmi1Barrier, space), hosts_.at(space),
+      space, fmt::format("{} of space {}", kPmi1Barrier, space), hosts_.at(space),
       {begin, begin + barrier.values.size()}, [this, space](const std::vector<std::byte>& all) {
         const auto group = groups_.find(space);
         if (group == groups_.end()) return;

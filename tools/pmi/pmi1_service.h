@@ -26,7 +26,7 @@ struct Pmi1Events {
   std::function<void(ProcId)> finalized;
   std::function<void(ProcId, std::int32_t status, std::string message)> aborted;
   // See PmixEvents::gather.
-  std::function<void(const std::string& what, std::vector<std::uint32_t> hosts,
+  std::function<void(std::uint32_t space, const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, std::function<void(std::vector<std::byte>)> then)>
       gather;
   // spawned() answers.

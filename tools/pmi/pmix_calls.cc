@@ -75,8 +75,8 @@ void together(PmixState& server, std::string what, const pmix_proc_t* procs, std
   for (std::size_t i = 0; i < count; ++i)
     what += fmt::format(" {}:{}", procs[i].nspace, procs[i].rank);
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
-  server.events.gather(what, std::move(hosts), {begin, begin + bytes.size()},
-                       [then](const std::vector<std::byte>& all) {
+  server.events.gather(spaces_of(server, procs, count).at(0), what, std::move(hosts),
+                       {begin, begin + bytes.size()}, [then](const std::vector<std::byte>& all) {
                          then({reinterpret_cast<const char*>(all.data()), all.size()});
                        });
 }

@@ -26,9 +26,9 @@ struct PmixEvents {
   std::function<void(ProcId, std::int32_t status, std::string message)> aborted;
   // Processes of these spaces, at least two, have connected or disconnected.
   std::function<void(std::vector<std::uint32_t> spaces)> groups_connected, groups_disconnected;
-  // Processes of several hosts do `what` together. Calls `then` with the data of all hosts, in the
-  // order of `hosts`.
-  std::function<void(const std::string& what, std::vector<std::uint32_t> hosts,
+  // Processes of several hosts do `what` together; `space` is as in Contribute. Calls `then` with
+  // the data of all hosts, in the order of `hosts`.
+  std::function<void(std::uint32_t space, const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, std::function<void(std::vector<std::byte>)> then)>
       gather;
   // Fetches the data that a process of another host has committed; `status` is a code of libpmix.

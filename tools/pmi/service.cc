@@ -101,11 +101,11 @@ void Service::on(const SpawnDone& done) {
 }
 
 // All hosts do the same operations in the same order, so their counts are equal.
-void Service::gather(const std::string& what, std::vector<std::uint32_t> hosts,
+void Service::gather(std::uint32_t space, const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, OnGathered then) {
   std::string key = fmt::format("{} #{}", what, ++times_[what]);
   gathering_[key] = std::move(then);
-  tell(Contribute{std::move(key), std::move(hosts), options_.host, std::move(data)});
+  tell(Contribute{std::move(key), std::move(hosts), options_.host, std::move(data), space});
 }
 
 void Service::on(const Gathered& gathered) {
@@ -156,9 +156,10 @@ PmixEvents Service::pmix_events() {
   events.groups_disconnected = [this](std::vector<std::uint32_t> spaces) {
     tell(GroupsDisconnected{std::move(spaces)});
   };
-  events.gather = [this](const std::string& what, std::vector<std::uint32_t> hosts,
-                         std::vector<std::byte> data, OnGathered then) {
-    gather(what, std::move(hosts), std::move(data), std::move(then));
+  events.gather = [this](std::uint32_t space, const std::string& what,
+                         std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
+                         OnGathered then) {
+    gather(space, what, std::move(hosts), std::move(data), std::move(then));
   };
   events.fetch = [this](ProcId of, PmixEvents::OnFetched then) {
     fetching_[++requests_] = std::move(then);
@@ -172,9 +173,10 @@ PmixEvents Service::pmix_events() {
 
 Pmi1Events Service::pmi1_events() {
   Pmi1Events events;
-  events.gather = [this](const std::string& what, std::vector<std::uint32_t> hosts,
-                         std::vector<std::byte> data, OnGathered then) {
-    gather(what, std::move(hosts), std::move(data), std::move(then));
+  events.gather = [this](std::uint32_t space, const std::string& what,
+                         std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
+                         OnGathered then) {
+    gather(space, what, std::move(hosts), std::move(data), std::move(then));
   };
   events.connected = [this](ProcId process) { connected(process, Protocol::kPmi1); };
   events.finalized = [this](ProcId process) { tell(Finalized{process}); };

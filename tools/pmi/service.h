@@ -60,7 +60,7 @@ class Service {
   // The process has begun MPI_Init.
   void connected(ProcId process, Protocol protocol);
   using OnGathered = std::function<void(std::vector<std::byte>)>;
-  void gather(const std::string& what, std::vector<std::uint32_t> hosts,
+  void gather(std::uint32_t space, const std::string& what, std::vector<std::uint32_t> hosts,
               std::vector<std::byte> data, OnGathered then);
   [[nodiscard]] PmixEvents pmix_events();
   [[nodiscard]] Pmi1Events pmi1_events();

@@ -22,7 +22,7 @@ inline std::vector<Message> samples() {
           GroupsConnected{{0, 1}},
           GroupsDisconnected{{0, 1, 2}},
           OpenSpace{1, 4, false, {2}, 0, {}, ProcId{0, 3}, {"a", "b"}, {1, 1}, 1},
-          Contribute{"fence #1", {0, 2}, 2, {std::byte{1}, std::byte{2}}},
+          Contribute{"fence #1", {0, 2}, 2, {std::byte{1}, std::byte{2}}, 3},
           Gathered{"fence #1", {std::byte{1}}},
           Fetch{7, 2, {1, 3}},
           Fetched{7, 2, -46, {std::byte{1}}},
