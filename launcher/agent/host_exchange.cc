@@ -43,6 +43,8 @@ bool HostExchange::may_say(std::uint32_t host, const pmi::Message& message) cons
   if (const auto* part = std::get_if<pmi::Contribute>(&message))
     return part->host == host && may_bring(*part);
   if (const auto* fetch = std::get_if<pmi::Fetch>(&message)) return fetch->host == host;
+  if (const auto* call = std::get_if<pmi::NameCall>(&message))
+    return call->host == host && of(call->from);
   if (const auto* fetched = std::get_if<pmi::Fetched>(&message)) {
     const auto asking = asked_.find(fetched->host);
     if (asking == asked_.end()) return false;
@@ -66,6 +68,7 @@ void HostExchange::pass(std::uint32_t host, const pmi::Message& message) {
   if (!may_say(host, message)) return;
   if (const auto* part = std::get_if<pmi::Contribute>(&message)) bring(*part);
   if (const auto* asked = std::get_if<pmi::Fetch>(&message)) fetch(*asked);
+  if (const auto* named = std::get_if<pmi::NameCall>(&message)) call(*named);
   if (const auto* fetched = std::get_if<pmi::Fetched>(&message)) answer(*fetched);
 }
 
@@ -94,20 +97,28 @@ void HostExchange::refuse(const pmi::Contribute& part, const pmi::Exchange::Size
   size.bytes == part.data.size() ? cut_off(part.host, why) : job_.stuck(size.host, why);
 }
 
+void HostExchange::deny(std::uint32_t asking, std::uint64_t request, std::int32_t status) {
+  tell(asking, pmi::Fetched{request, asking, status, {}});
+}
+
 void HostExchange::fetch(const pmi::Fetch& fetch) {
-  const auto deny = [&](std::int32_t status) {
-    tell(fetch.host, pmi::Fetched{fetch.request, fetch.host, status, {}});
-  };
-  if (cut_off_.contains(fetch.host)) return deny(kPmixOutOfResource);
   const auto host = job_.host_of(fetch.of);
-  if (!host) return deny(kPmixNotFound);
-  Questions& questions = asked_[fetch.host];
-  if (!questions.emplace(fetch.request, Question{*host, fetch.of}).second)
-    return;  // duplicate request
-  if (questions.size() <= limits_.asked) return tell(*host, fetch);
-  cut_off(fetch.host,
-          fmt::format("it has {} unanswered PMI requests about ranks of other hosts (limit {})",
-                      questions.size(), limits_.asked));
+  if (!host) return deny(fetch.host, fetch.request, kPmixNotFound);
+  ask(fetch.host, fetch.request, {*host, fetch.of}, fetch);
+}
+
+void HostExchange::call(const pmi::NameCall& call) {
+  ask(call.host, call.request, {0, call.from}, call);
+}
+
+void HostExchange::ask(std::uint32_t asking, std::uint64_t request, Question question,
+                       const pmi::Message& message) {
+  if (cut_off_.contains(asking)) return deny(asking, request, kPmixOutOfResource);
+  Questions& questions = asked_[asking];
+  if (!questions.emplace(request, question).second) return;  // duplicate request
+  if (questions.size() <= limits_.asked) return tell(question.host, message);
+  cut_off(asking, fmt::format("it has {} unanswered PMI requests to other hosts (limit {})",
+                              questions.size(), limits_.asked));
 }
 
 void HostExchange::answer(const pmi::Fetched& fetched) {
@@ -119,7 +130,7 @@ void HostExchange::answer(const pmi::Fetched& fetched) {
 void HostExchange::cut_off(std::uint32_t host, const std::string& why) {
   cut_off_.insert(host);
   for (const auto& [request, question] : std::exchange(asked_[host], {}))
-    tell(host, pmi::Fetched{request, host, kPmixOutOfResource, {}});
+    deny(host, request, kPmixOutOfResource);
   parts_.forget(host);
   job_.cut_off(host, why);
   if (parts_.awaited(host)) job_.stuck(host, kAwaited);
@@ -129,7 +140,7 @@ void HostExchange::closed(std::uint32_t space) {
   for (auto& [host, questions] : asked_) {
     for (auto each = questions.begin(); each != questions.end();) {
       const bool gone = each->second.of.space == space;
-      if (gone) tell(host, pmi::Fetched{each->first, host, kPmixNotFound, {}});
+      if (gone) deny(host, each->first, kPmixNotFound);
       each = gone ? questions.erase(each) : std::next(each);
     }
   }

@@ -49,8 +49,8 @@ class HostExchange {
   // False: another host must send this message. Messages of host 0, the controller's own, are
   // trusted.
   [[nodiscard]] bool may_say(std::uint32_t host, const pmi::Message& message) const;
-  // Handles Contribute, Fetch and Fetched that `host` may send; ignores messages for hosts that do
-  // not exist.
+  // Handles Contribute, Fetch, Fetched and NameCall that `host` may send; ignores messages for
+  // hosts that do not exist.
   void pass(std::uint32_t host, const pmi::Message& message);
   // The processes of the space have ended: requests about them fail.
   void closed(std::uint32_t space);
@@ -69,6 +69,10 @@ class HostExchange {
   void bring(const pmi::Contribute& part);
   void refuse(const pmi::Contribute& part, const pmi::Exchange::Size& size);
   void fetch(const pmi::Fetch& fetch);
+  void call(const pmi::NameCall& call);
+  void ask(std::uint32_t asking, std::uint64_t request, Question question,
+           const pmi::Message& message);
+  void deny(std::uint32_t asking, std::uint64_t request, std::int32_t status);
   void answer(const pmi::Fetched& fetched);
   void cut_off(std::uint32_t host, const std::string& why);
 

@@ -108,7 +108,7 @@ void FixedSizeJob::open_space(const std::vector<std::uint32_t>& counts, std::uin
   pmi::OpenSpace space;
   space.space = number;
   space.app_sizes = counts;
-  if (parent) space.parent = parent->parent;
+  if (parent) space.parent = parent->parent, space.values = parent->values;
   for (const std::size_t slot : slots) {
     if (slot < options_.bindings.size()) space.bindings.push_back(options_.bindings[slot]);
   }
@@ -238,6 +238,8 @@ void FixedSizeJob::settle_exit(const process::MemberExit& exit) {
   const bool survived = decided && options_.fault_tolerant && exit.signal != 0;
   const pmi::MemberGone gone{rank.process, exit.code, exit.signal, survived};
   node(rank.host).tell(gone);
+  // The first host keeps the published names, and what waits for some.
+  if (rank.host != 0 && !survived) node(0).tell(gone);
   for (std::uint32_t host = 0; survived && host < options_.hosts.size(); ++host) {
     if (host != rank.host) node(host).tell(gone);
   }

@@ -9,6 +9,6 @@ template class base::Variant<pmi::OpenSpace, pmi::ReplaceRank, pmi::MemberGone, 
                              pmi::Ping, pmi::SpawnDone, pmi::Services, pmi::RankReady,
                              pmi::Connected, pmi::Finalized, pmi::Aborted, pmi::GroupsConnected,
                              pmi::GroupsDisconnected, pmi::Spawn, pmi::Contribute, pmi::Gathered,
-                             pmi::Fetch, pmi::Fetched>;
+                             pmi::Fetch, pmi::Fetched, pmi::NameCall>;
 
 }  // namespace regroup

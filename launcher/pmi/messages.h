@@ -41,6 +41,7 @@ struct OpenSpace {
   std::vector<std::string> hosts = {};  // of the job; empty: this one alone
   std::vector<std::uint32_t> host_of = {};  // by rank, index of `hosts`
   std::uint32_t host = 0;                   // which of them this is
+  std::vector<std::string> values = {};     // of the Spawn
 
   [[nodiscard]] bool here(std::uint32_t rank) const {
     return host_of.empty() || (rank < host_of.size() && host_of[rank] == host);
@@ -120,11 +121,28 @@ struct Fetch {
   std::uint32_t host = 0;
   ProcId of;
 };
-// The reply to Fetch; `status` is libpmix's.
+// The reply to Fetch and to NameCall; `status` is libpmix's.
 struct Fetched {
   std::uint64_t request = 0;
   std::uint32_t host = 0;
   std::int32_t status = 0;
+  std::vector<std::byte> data;
+};
+enum class NameOperation : std::uint8_t {
+  kPublish,  // of PMIx, as pmix_names.h packs it
+  kLookup,
+  kUnpublish,
+  kPmi1Publish,  // of PMI-1, as pmi1_group.h packs it
+  kPmi1Lookup,
+  kPmi1Unpublish,
+};
+// `from`, a process of `host`, publishes names or looks them up (MPI_Publish_name,
+// MPI_Lookup_name). Goes to the first host, which keeps the names of the job. Answered by Fetched.
+struct NameCall {
+  std::uint64_t request = 0;
+  std::uint32_t host = 0;
+  ProcId from;
+  NameOperation operation = NameOperation::kPublish;
   std::vector<std::byte> data;
 };
 struct SpawnApp {
@@ -140,10 +158,13 @@ struct Spawn {
   std::uint64_t request = 0;
   ProcId parent;
   std::vector<SpawnApp> apps;
+  // Initial content of the new processes' PMI-1 key-value space: key, value, key, value.
+  std::vector<std::string> values = {};
 };
 
-using Message = base::Variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone,
-                              Services, RankReady, Connected, Finalized, Aborted, GroupsConnected,
-                              GroupsDisconnected, Spawn, Contribute, Gathered, Fetch, Fetched>;
+using Message =
+    base::Variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services,
+                  RankReady, Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected,
+                  Spawn, Contribute, Gathered, Fetch, Fetched, NameCall>;
 
 }  // namespace regroup::pmi

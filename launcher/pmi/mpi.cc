@@ -150,7 +150,7 @@ void Mpi::on_message(const Message& message, base::Fd fd) {
     events_.groups_disconnected(*disconnection);
   if (const auto* spawn = std::get_if<Spawn>(&message)) events_.spawn(*spawn);
   if (std::holds_alternative<Contribute>(message) || std::holds_alternative<Fetch>(message) ||
-      std::holds_alternative<Fetched>(message)) {
+      std::holds_alternative<Fetched>(message) || std::holds_alternative<NameCall>(message)) {
     events_.exchange(message);
   }
 }

@@ -28,7 +28,7 @@ struct MpiEvents {
   std::function<void(const GroupsDisconnected&)> groups_disconnected =
       [](const GroupsDisconnected&) {};
   std::function<void(const Spawn&)> spawn;  // answer it with open() or tell(SpawnDone)
-  // Contribute, Fetch and Fetched, for other hosts.
+  // Contribute, Fetch, Fetched and NameCall, for other hosts.
   std::function<void(const Message&)> exchange = [](const Message&) {};
   std::function<void(const std::string&)> said;  // a sentence for the user about a missing service
 };

@@ -29,12 +29,12 @@ fb::OpenSpaceT table(const OpenSpace& m) {
     t.parent = std::make_unique<fb::ProcIdT>();
     t.parent->space = m.parent->space, t.parent->rank = m.parent->rank;
   }
-  t.hosts = m.hosts, t.host_of = m.host_of, t.host = m.host;
+  t.hosts = m.hosts, t.host_of = m.host_of, t.host = m.host, t.values = m.values;
   return t;
 }
 OpenSpace plain(const fb::OpenSpaceT& t) {
-  OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn,
-              {},      {},      t.hosts,          t.host_of,   t.host};
+  OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn, {},
+              {},      t.hosts, t.host_of,        t.host,      t.values};
   for (const auto& binding : t.bindings) m.bindings.push_back({binding->cpus, binding->locality});
   if (t.parent) m.parent = ProcId{t.parent->space, t.parent->rank};
   return m;
@@ -122,11 +122,12 @@ SpawnApp plain(const fb::SpawnAppT& t) {
 fb::SpawnT table(const Spawn& m) {
   fb::SpawnT t;
   t.request = m.request, t.space = m.parent.space, t.rank = m.parent.rank;
+  t.values = m.values;
   for (const SpawnApp& app : m.apps) t.apps.push_back(std::make_unique<fb::SpawnAppT>(table(app)));
   return t;
 }
 Spawn plain(const fb::SpawnT& t) {
-  Spawn m{t.request, {t.space, t.rank}, {}};
+  Spawn m{t.request, {t.space, t.rank}, {}, t.values};
   for (const auto& app : t.apps) m.apps.push_back(plain(*app));
   return m;
 }
@@ -166,6 +167,20 @@ fb::FetchedT table(const Fetched& m) {
   return t;
 }
 Fetched plain(const fb::FetchedT& t) { return {t.request, t.host, t.status, bytes_of(t.data)}; }
+fb::NameCallT table(const NameCall& m) {
+  fb::NameCallT t;
+  t.request = m.request, t.host = m.host, t.space = m.from.space, t.rank = m.from.rank;
+  t.operation = static_cast<std::uint8_t>(m.operation), t.data = octets(m.data);
+  return t;
+}
+// An unknown operation is refused where it is acted on.
+NameCall plain(const fb::NameCallT& t) {
+  return {t.request,
+          t.host,
+          {t.space, t.rank},
+          static_cast<NameOperation>(t.operation),
+          bytes_of(t.data)};
+}
 
 // The union member for alternative I of Message, tried from I on.
 template <std::size_t I = 0>
@@ -185,16 +200,18 @@ Result<Message> body_from_wire(const fb::BodyUnion& in) {
 // limit it.
 bool fits(const fb::Message& message, proto::FlatBudget budget) {
   if (const auto* m = message.body_as_OpenSpace())
-    return budget.strings(m->hosts()) &&
+    return budget.strings(m->hosts()) && budget.strings(m->values()) &&
            budget.tables(m->bindings(), [&](const fb::Binding& binding) {
              return budget.values(binding.cpus()) && budget.values(binding.locality());
            });
   if (const auto* m = message.body_as_RankReady()) return budget.strings(m->environment());
   const auto* spawn = message.body_as_Spawn();
-  return spawn == nullptr || budget.tables(spawn->apps(), [&](const fb::SpawnApp& app) {
-    return budget.values(app.command()) && budget.values(app.wdir()) &&
-           budget.strings(app.arguments()) && budget.strings(app.environment());
-  });
+  return spawn == nullptr || (budget.strings(spawn->values()) &&
+                              budget.tables(spawn->apps(), [&](const fb::SpawnApp& app) {
+                                return budget.values(app.command()) && budget.values(app.wdir()) &&
+                                       budget.strings(app.arguments()) &&
+                                       budget.strings(app.environment());
+                              }));
 }
 
 }  // namespace

@@ -64,6 +64,20 @@ TEST_F(HostExchangeTest, AHostSendsForItsOwnRanksOnly) {
   EXPECT_FALSE(exchange_.may_say(1, pmi::Connected{{9, 1}}));
 }
 
+TEST_F(HostExchangeTest, TheFirstHostAnswersCallsAboutPublishedNames) {
+  const pmi::NameCall call{7, 1, {0, 1}, pmi::NameOperation::kLookup, {std::byte{1}}};
+  EXPECT_FALSE(exchange_.may_say(2, call));
+  EXPECT_FALSE(exchange_.may_say(1, pmi::NameCall{7, 1, {0, 2}}));  // not its own rank
+  exchange_.pass(1, call);
+  ASSERT_EQ(nodes_[0].told.size(), 1U);
+  ASSERT_NE(std::get_if<pmi::NameCall>(&nodes_[0].told[0]), nullptr);
+  exchange_.pass(2, pmi::Fetched{7, 1, 0, {}});
+  EXPECT_TRUE(nodes_[1].told.empty());
+  exchange_.pass(0, pmi::Fetched{7, 1, 0, {std::byte{2}}});
+  ASSERT_EQ(nodes_[1].told.size(), 1U);
+  EXPECT_EQ(std::get<pmi::Fetched>(nodes_[1].told[0]).data, std::vector{std::byte{2}});
+}
+
 TEST_F(HostExchangeTest, OnlyHostsWithARankInASpaceReportIt) {
   EXPECT_TRUE(exchange_.may_say(1, pmi::GroupsConnected{{0, 1}}));
   EXPECT_TRUE(exchange_.may_say(2, pmi::GroupsDisconnected{{1, 7}}));

@@ -24,7 +24,9 @@ constexpr const char* kFolder = "pmi_link";
 
 std::vector<Message> all_samples() {
   std::vector<Message> all = samples();
-  all.emplace_back(Contribute{"fence #2", {0, 2}, 2, std::vector<std::byte>(40'000, std::byte{7})});
+  // File 19, which is older than the samples after it.
+  all.insert(all.begin() + 19,
+             Contribute{"fence #2", {0, 2}, 2, std::vector<std::byte>(40'000, std::byte{7})});
   return all;
 }
 
