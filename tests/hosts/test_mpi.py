@@ -208,7 +208,7 @@ def test_the_standard_abi_and_intel_mpi(four_hosts: Hosts, mpicc: str, library: 
     assert lines == [f"rank {rank} of 4 sum 4" for rank in range(4)]
 
 
-@pytest.mark.parametrize("name", ["openmpi-4", "openmpi-5"])
+@pytest.mark.parametrize("name", ["openmpi-4", "openmpi-5", "mpich"])
 def test_processes_are_spawned_on_all_hosts(four_hosts: Hosts, name: str):
     job = ("--oversubscribe", "--map-by", "node", "-np", "2", compiled(four_hosts, name), "spawn")
     done = run(four_hosts, "-H", "node1:2,node2:4", *job)
@@ -216,3 +216,40 @@ def test_processes_are_spawned_on_all_hosts(four_hosts: Hosts, name: str):
     parents = [f"parent {rank} of 2 app 0 sum 5" for rank in range(2)]
     children = [f"child {rank} of 3 app {min(rank, 1)} sum 5" for rank in range(3)]
     assert sorted(done.stdout.splitlines()) == children + parents
+
+
+@pytest.mark.parametrize("where", ["node1:2,node2:1", "node2:1,node3:2,node4:1"])
+def test_sessions_make_groups_over_hosts(four_hosts: Hosts, where: str):
+    """Though the hosts have made different numbers of groups before."""
+    ranks = where.count(":") + 1
+    job = ("-np", str(ranks), compiled(four_hosts, "openmpi-5"), "session", "3")
+    done = run(four_hosts, "-H", where, *job)
+    assert (done.returncode, done.stdout) == (0, f"sum {ranks}\n" * ranks), done.stderr
+
+
+@pytest.mark.parametrize("where", ["node1,node2", "node2,node3"])
+@pytest.mark.parametrize("name", ["openmpi-4", "openmpi-5", "mpich"])
+def test_ranks_of_all_hosts_find_published_names(four_hosts: Hosts, name: str, where: str):
+    # MPICH cannot open a port here, under its own mpiexec either.
+    what = "names" if name == "mpich" else "meet"
+    done = run(four_hosts, "-H", where, "-np", "2", compiled(four_hosts, name), what)
+    assert done.returncode == 0, done.stderr
+    said = ["knows a-port"] * 2 if name == "mpich" else ["got 11", "got 10"]
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} {said[rank]}" for rank in range(2)]
+
+
+def test_a_spawned_program_of_another_mpi_is_no_mismatch(four_hosts: Hosts):
+    """node1 then speaks PMIx alone, and node3 PMI-1 alone."""
+    spawner, flag = four_hosts.folder / "pmix_spawner", four_hosts.folder / "spawned"
+    flags = ["pkg-config", "--cflags", "--libs", "pmix"]
+    libpmix = subprocess.run(flags, check=True, capture_output=True, text=True, timeout=60)
+    source = ROOT / "tests/pmi/pmix_spawner.c"
+    subprocess.run(["cc", "-O1", "-o", spawner, source, *libpmix.stdout.split()], check=True)
+    # It was not spawned by a program of its own MPI, whose port it would look for.
+    script = f"unset PMI_SPAWNED; {compiled(four_hosts, 'mpich')} hello && touch {flag}"
+    job = ("-np", "2", str(spawner), "2", str(flag), "/bin/sh", "-c", script)
+    done = run(four_hosts, "-H", "node1:1,node2:2,node3:1", *job)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        f"rank {rank} of 2 app 0 universe 4 sum 2" for rank in range(2)
+    ]

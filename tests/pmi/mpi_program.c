@@ -86,6 +86,19 @@ static int meet(void) {
   return 0;
 }
 
+// Rank 0 publishes a name, which the others look up. No port is opened: MPICH cannot over UCX.
+static int names(void) {
+  char port[MPI_MAX_PORT_NAME] = "a-port";
+  if (rank == 0) MPI_Publish_name("regroup-test", MPI_INFO_NULL, port);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank != 0) MPI_Lookup_name("regroup-test", MPI_INFO_NULL, port);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) MPI_Unpublish_name("regroup-test", MPI_INFO_NULL, port);
+  printf("rank %d knows %s\n", rank, port);
+  MPI_Finalize();
+  return 0;
+}
+
 // Two programs are started, one process and two; all are added up.
 static int spawn(char* self) {
   MPI_Comm parent, children, everybody;
@@ -173,14 +186,25 @@ static int shrink(void) {
   return 0;
 }
 
-// A communicator without MPI_Init: from a session's process set.
-static int session(void) {
+// A communicator without MPI_Init: from a session's process set. Ranks 0 and 1 make `pairs` of their own first.
+static int session(int pairs) {
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
   MPI_Session session;
   MPI_Group group;
   MPI_Comm comm;
   MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
   MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+  MPI_Group_rank(group, &rank);
+  for (int i = 0, first[] = {0, 1}; i < pairs && rank < 2; ++i) {
+    MPI_Group pair;
+    char name[] = "pair 0";
+    name[5] += i;
+    MPI_Group_incl(group, 2, first, &pair);
+    if (MPI_Comm_create_from_group(pair, name, MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm)) return 1;
+    if (sum_of_ones(comm) != 2) return 1;
+    MPI_Comm_free(&comm);
+    MPI_Group_free(&pair);
+  }
   if (MPI_Comm_create_from_group(group, "regroup", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm)) return 1;
   printf("sum %d\n", sum_of_ones(comm));
   MPI_Comm_free(&comm);
@@ -254,7 +278,7 @@ static int program_info(void) {
 
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "hello";
-  if (!strcmp(what, "session")) return session();
+  if (!strcmp(what, "session")) return session(argc > 2 ? atoi(argv[2]) : 0);
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -264,6 +288,7 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "share")) return share();
   if (!strcmp(what, "retry")) return retry(argv[2]);
   if (!strcmp(what, "meet")) return meet();
+  if (!strcmp(what, "names")) return names();
   if (!strcmp(what, "spawn")) return spawn(argv[0]);
   if (!strcmp(what, "seats")) return seats(argv[0], argv[2]);
   if (!strcmp(what, "child")) return one_child(argv[0], argv[2]);

@@ -15,7 +15,9 @@ constexpr std::int64_t kMostApps = 1024;
 constexpr std::int64_t kMostStrings = 65536;
 constexpr std::int64_t kMostProcesses = 65536;
 constexpr std::string_view kEnds{"\n\0", 2};
-constexpr std::size_t kMostSpaces = 1024;  // key-value spaces that a program creates
+constexpr std::size_t kMostNames = 65536;
+constexpr std::size_t kMaxNameBytes = 1024;  // of a service, and of a port
+constexpr std::size_t kMostSpaces = 1024;    // key-value spaces that a program creates
 
 // True if a value holds neither a newline, which would end an answer, nor a zero byte, which ends
 // each value between hosts.
@@ -65,6 +67,20 @@ base::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
 
 }  // namespace
 
+std::optional<std::string> act_on_names(KeyValues& names, const AskNames& ask) {
+  if (ask.operation == NameOperation::kPmi1Publish) {
+    const bool room = names.size() < kMostNames && ask.service.size() <= kMaxNameBytes &&
+                      ask.port.size() <= kMaxNameBytes;
+    if (!room || !names.emplace(ask.service, ask.port).second) return std::nullopt;
+    return "";
+  }
+  const auto found = names.find(ask.service);
+  if (found == names.end()) return std::nullopt;
+  if (ask.operation == NameOperation::kPmi1Lookup) return found->second;
+  names.erase(found);
+  return "";
+}
+
 Pmi1Group::Pmi1Group(GroupOptions options, KeyValues& names)
     : options_(std::move(options)),
       names_(names),
@@ -74,7 +90,9 @@ Pmi1Group::Pmi1Group(GroupOptions options, KeyValues& names)
     std::iota(options_.here.begin(), options_.here.end(), 0U);
   }
   KeyValues& own = spaces_[options_.kvs_name];
-  own = options_.values;
+  for (const auto& [key, value] : options_.values) {
+    if (fits(key, value)) own[key] = value;
+  }
   own["PMI_process_mapping"] = options_.mapping;
 }
 
@@ -229,21 +247,32 @@ void Pmi1Group::learn(const std::string& space, const std::string& key, const st
 }
 
 Effects Pmi1Group::publish(std::uint32_t rank, const Pmi1Command& command) {
-  const bool fresh = names_.emplace(command.get("service"), command.get("port")).second;
-  return answer(rank, fresh ? "cmd=publish_result rc=0 info=ok"
-                            : "cmd=publish_result rc=-1 msg=duplicate_service");
+  return on_names({rank, NameOperation::kPmi1Publish, command.get("service"), command.get("port")});
 }
 
 Effects Pmi1Group::unpublish(std::uint32_t rank, const Pmi1Command& command) {
-  const bool gone = names_.erase(command.get("service")) > 0;
-  return answer(rank, gone ? "cmd=unpublish_result rc=0 info=ok"
-                           : "cmd=unpublish_result rc=-1 msg=service_not_found");
+  return on_names({rank, NameOperation::kPmi1Unpublish, command.get("service"), ""});
 }
 
 Effects Pmi1Group::lookup(std::uint32_t rank, const Pmi1Command& command) {
-  const auto found = names_.find(command.get("service"));
-  if (found == names_.end()) return answer(rank, "cmd=lookup_result rc=-1 msg=service_not_found");
-  return answer(rank, fmt::format("cmd=lookup_result rc=0 info=ok port={}", found->second));
+  return on_names({rank, NameOperation::kPmi1Lookup, command.get("service"), ""});
+}
+
+Effects Pmi1Group::on_names(AskNames ask) {
+  if (options_.names_elsewhere) return {std::move(ask)};
+  return named(ask, act_on_names(names_, ask));
+}
+
+Effects Pmi1Group::named(const AskNames& ask, const std::optional<std::string>& port) {
+  if (ask.operation == NameOperation::kPmi1Publish)
+    return answer(ask.rank, port ? "cmd=publish_result rc=0 info=ok"
+                                 : "cmd=publish_result rc=-1 msg=duplicate_service");
+  if (ask.operation == NameOperation::kPmi1Unpublish)
+    return answer(ask.rank, port ? "cmd=unpublish_result rc=0 info=ok"
+                                 : "cmd=unpublish_result rc=-1 msg=service_not_found");
+  if (!port || !is_value(*port))
+    return answer(ask.rank, "cmd=lookup_result rc=-1 msg=service_not_found");
+  return answer(ask.rank, fmt::format("cmd=lookup_result rc=0 info=ok port={}", *port));
 }
 
 Effects Pmi1Group::spawn(std::uint32_t rank, const Pmi1Command& command) {

@@ -37,13 +37,24 @@ struct AbortAll {
 struct EnterBarrier {  // all processes of this host are in the barrier; barrier_done() answers
   std::string values;  // that they have put since the last barrier
 };
+// Another host keeps the names of the job: named() answers.
+struct AskNames {
+  std::uint32_t rank = 0;
+  NameOperation operation = NameOperation::kPmi1Lookup;
+  std::string service;
+  std::string port;  // to publish
+};
 struct StartMore {  // spawned() answers
   std::uint32_t rank = 0;
   std::vector<SpawnApp> apps;
   KeyValues values;  // initial content of the new processes' key-value space
 };
-using Effect = std::variant<Answer, Begun, Ended, AbortAll, EnterBarrier, StartMore>;
+using Effect = std::variant<Answer, Begun, Ended, AbortAll, EnterBarrier, AskNames, StartMore>;
 using Effects = std::vector<Effect>;
+
+// Acts on the names of a job. Returns the port of a look-up, "" after the other operations; nothing
+// if there is no such name or, to publish it, if there is one, or too many.
+[[nodiscard]] std::optional<std::string> act_on_names(KeyValues& names, const AskNames& ask);
 
 struct GroupOptions {
   std::string kvs_name;
@@ -52,18 +63,21 @@ struct GroupOptions {
   std::string mapping;                   // which rank runs on which host: Layout::mapping()
   KeyValues values;                      // initial content of the key-value space
   std::vector<std::uint32_t> here = {};  // the ranks of this host; empty: all
+  bool names_elsewhere = false;          // another host keeps the published names
 };
 
 class Pmi1Group {
  public:
-  // `names` holds the names published by MPI_Publish_name in all spaces, and must outlive this
-  // object.
+  // `names` holds the names published by MPI_Publish_name in all spaces, unless another host keeps
+  // them, and must outlive this object. Leaves out initial values that put() would have refused.
   Pmi1Group(GroupOptions options, KeyValues& names);
 
   // Answers an unknown command, or one that breaks the protocol, with an error.
   [[nodiscard]] Effects on_command(std::uint32_t rank, const Pmi1Command& command);
   // The processes that `rank` asked for have been started, or not because of `error`.
   [[nodiscard]] Effects spawned(std::uint32_t rank, const std::string& error);
+  // The answer to AskNames, of act_on_names() on the host that keeps the names.
+  [[nodiscard]] static Effects named(const AskNames& ask, const std::optional<std::string>& port);
   // `values` are those of all hosts, one after the other. Ignores values that put() would have
   // refused.
   [[nodiscard]] Effects barrier_done(std::string_view values);
@@ -87,6 +101,7 @@ class Pmi1Group {
   void learn(const std::string& space, const std::string& key, const std::string& value);
   [[nodiscard]] bool alone() const { return options_.here.size() == size_; }
   [[nodiscard]] Effects leave_barrier();
+  Effects on_names(AskNames ask);
   Effects publish(std::uint32_t rank, const Pmi1Command& command);
   Effects unpublish(std::uint32_t rank, const Pmi1Command& command);
   Effects lookup(std::uint32_t rank, const Pmi1Command& command);

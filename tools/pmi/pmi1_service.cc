@@ -50,6 +50,7 @@ void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
   GroupOptions options{fmt::format("kvs_{}_{}", job_, space.space), space.app_sizes,
                        std::max(space.slots, size), layout.mapping(), std::move(values)};
   options.here = layout.here();
+  options.names_elsewhere = space.host != 0;
   auto& hosts = hosts_[space.space];
   hosts.clear();
   for (const Layout::Host& host : layout.hosts()) hosts.push_back(host.number);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct Pmi1Events {
   std::function<void(std::uint32_t space, const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, std::function<void(std::vector<std::byte>)> then)>
       gather;
+  // Asks the host that keeps the names of the job; `then` gets what act_on_names() returned there.
+  std::function<void(ProcId, const AskNames& ask,
+                     std::function<void(const std::optional<std::string>& port)> then)>
+      ask_names;
   // spawned() answers.
   std::function<void(ProcId parent, std::vector<SpawnApp>, KeyValues values)> spawn;
 };
@@ -46,6 +51,10 @@ class Pmi1Service {
     std::vector<std::string> environment;
   };
   [[nodiscard]] base::Result<Client> connect(ProcId process, bool spawned);
+  // For another host, on the one that keeps the names.
+  [[nodiscard]] std::optional<std::string> act_on_names(const AskNames& ask) {
+    return pmi::act_on_names(names_, ask);
+  }
   void spawned(ProcId parent, const std::string& error);
   void close_space(std::uint32_t space);
 
@@ -68,6 +77,12 @@ class Pmi1Service {
     events_.aborted({space, abort.rank}, abort.status, abort.message);
   }
   void act(std::uint32_t space, const EnterBarrier& barrier);
+  void act(std::uint32_t space, const AskNames& ask) {
+    events_.ask_names({space, ask.rank}, ask,
+                      [this, space, ask](const std::optional<std::string>& port) {
+                        act(space, Pmi1Group::named(ask, port));
+                      });
+  }
   void act(std::uint32_t space, const StartMore& more) {
     events_.spawn({space, more.rank}, more.apps, more.values);
   }

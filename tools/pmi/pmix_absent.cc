@@ -27,6 +27,11 @@ void PmixServer::fetch(ProcId,
   then(-1, {});
 }
 
+void PmixServer::names(const NameCall&,
+                       PmixEvents::OnFetched then) {  // NOLINT(performance-unnecessary-value-param)
+  then(-1, {});
+}
+
 void PmixServer::close_space(std::uint32_t) {}
 
 void PmixServer::member_gone(const MemberGone&) {}

@@ -7,6 +7,9 @@
 namespace regroup::pmi {
 namespace {
 
+constexpr std::size_t kMostHeld = 64 << 20;  // bytes of another host
+constexpr std::size_t kEntry = 512;          // of the map
+
 // Directives that PMIx mixes with the data to publish.
 bool is_directive(const pmix_info_t& info) {
   for (const char* key : {PMIX_RANGE, PMIX_PERSISTENCE, PMIX_USERID, PMIX_GRPID, PMIX_TIMEOUT}) {
@@ -37,21 +40,28 @@ PmixBoard::~PmixBoard() {
 
 void PmixBoard::erase(std::map<std::string, Entry>::iterator entry) {
   library_.Value_destruct(&entry->second.value);
+  if (entry->second.source.host != 0)
+    held_[entry->second.source.host] -= entry->second.source.bytes;
   entries_.erase(entry);
 }
 
 pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* infos,
-                                 std::size_t count) {
+                                 std::size_t count, NameSource source) {
   const pmix_info_t* persistence = find(infos, count, PMIX_PERSISTENCE);
   const bool once =
       persistence != nullptr && persistence->value.data.persist == PMIX_PERSIST_FIRST_READ;
   for (std::size_t i = 0; i < count; ++i) {
     if (!is_directive(infos[i]) && entries_.contains(infos[i].key)) return PMIX_ERR_DUPLICATE_KEY;
   }
+  const bool elsewhere = source.host != 0;
+  source.bytes = source.bytes / std::max<std::size_t>(count, 1) + kEntry;  // of each entry
+  if (elsewhere && held_[source.host] + count * source.bytes > kMostHeld)
+    return PMIX_ERR_OUT_OF_RESOURCE;
   for (std::size_t i = 0; i < count; ++i) {
     if (is_directive(infos[i])) continue;
     Entry& entry = entries_[infos[i].key];
-    entry = {owner, {}, once};
+    entry = {owner, {}, once, source};
+    if (elsewhere) held_[source.host] += source.bytes;
     library_.Value_xfer(&entry.value, &infos[i].value);
   }
   // An answer may remove entries, so waiters are served one at a time, in the order of arrival.

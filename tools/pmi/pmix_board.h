@@ -17,6 +17,12 @@
 
 namespace regroup::pmi {
 
+// The number of the host that publishes, and the bytes that it has sent for that.
+struct NameSource {
+  std::uint32_t host = 0;  // this one: may publish as much as it likes
+  std::size_t bytes = 0;
+};
+
 // To be used on the loop's thread only.
 class PmixBoard {
  public:
@@ -26,9 +32,10 @@ class PmixBoard {
   PmixBoard(const PmixBoard&) = delete;
   PmixBoard& operator=(const PmixBoard&) = delete;
 
-  // PMIX_ERR_DUPLICATE_KEY if a key is already published.
+  // PMIX_ERR_DUPLICATE_KEY if a key is already published; PMIX_ERR_OUT_OF_RESOURCE if the source
+  // holds as much here as it may.
   [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos,
-                                      std::size_t count);
+                                      std::size_t count, NameSource source = {});
   // Calls `found` at once with the keys that are published; with PMIX_WAIT, when all are, or after
   // PMIX_TIMEOUT.
   using Found = std::function<void(pmix_status_t, std::vector<pmix_pdata_t>&)>;
@@ -45,6 +52,7 @@ class PmixBoard {
     pmix_proc_t owner;
     pmix_value_t value;
     bool once;  // PMIX_PERSIST_FIRST_READ
+    NameSource source;
   };
   struct Waiter {
     std::uint64_t id;
@@ -63,6 +71,7 @@ class PmixBoard {
   boost::asio::io_context& loop_;
   const PmixLibrary& library_;
   std::map<std::string, Entry> entries_;
+  std::map<std::uint32_t, std::size_t> held_;  // bytes of other hosts
   std::list<Waiter> waiters_;
   std::uint64_t last_waiter_ = 0;
 };

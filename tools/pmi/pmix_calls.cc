@@ -4,14 +4,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <set>
 #include <string_view>
 
+#include "tools/pmi/pmix_names.h"
 #include "tools/pmi/pmix_state.h"
 
 namespace regroup::pmi {
@@ -81,16 +84,53 @@ void together(PmixState& server, std::string what, const pmix_proc_t* procs, std
                        });
 }
 
+// What a host contributes to a new group: the number that it would give the group, and the data of
+// its members, as libpmix packed it.
+std::string group_part(PmixState& server, const pmix_info_t* directives, std::size_t count) {
+  std::string_view data;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!has_key(directives[i].key, PMIX_GROUP_ENDPT_DATA)) continue;
+    data = {directives[i].value.data.bo.bytes, directives[i].value.data.bo.size};
+  }
+  return fmt::format("{} {} {}", ++server.contexts, data.size(), data);
+}
+
+struct GroupFacts {
+  std::size_t context = 0;  // its number
+  std::string data;         // of the members
+};
+
+// The parts of all hosts, as group_part() has made them. A part that is none, and those after it,
+// are left out. libpmix takes the data of several hosts one after the other. The number is at least
+// that of each host, so that groups that share a member have different ones.
+GroupFacts facts_of(std::string_view parts) {
+  GroupFacts facts;
+  const auto number = [&parts](std::size_t& out) {
+    const auto [end, error] = std::from_chars(parts.data(), parts.data() + parts.size(), out);
+    const bool good = error == std::errc() && end != parts.data() + parts.size() && *end == ' ';
+    if (good) parts.remove_prefix(static_cast<std::size_t>(end - parts.data()) + 1);
+    return good;
+  };
+  std::size_t context = 0;
+  std::size_t size = 0;
+  while (number(context) && number(size) && size <= parts.size()) {
+    facts.context = std::max(facts.context, context);
+    facts.data += parts.substr(0, size);
+    parts.remove_prefix(size);
+  }
+  return facts;
+}
+
 // What the members of a new group receive: its number, their data and their identifiers.
 void describe_group(PmixState& server, InfoList& infos, const std::vector<pmix_proc_t>& members,
-                    const pmix_info_t* directives, std::size_t count) {
+                    const pmix_info_t* directives, std::size_t count, GroupFacts& facts) {
+  server.contexts = std::max(server.contexts, facts.context);
   for (std::size_t i = 0; i < count; ++i) {
-    const char* key = directives[i].key;
-    if (has_key(key, PMIX_GROUP_ASSIGN_CONTEXT_ID))
-      infos.add(PMIX_GROUP_CONTEXT_ID, ++server.contexts);
-    if (has_key(key, PMIX_GROUP_ENDPT_DATA))
-      infos.add(PMIX_GROUP_ENDPT_DATA, directives[i].value.data.bo);
+    if (has_key(directives[i].key, PMIX_GROUP_ASSIGN_CONTEXT_ID))
+      infos.add(PMIX_GROUP_CONTEXT_ID, facts.context);
   }
+  if (!facts.data.empty())
+    infos.add(PMIX_GROUP_ENDPT_DATA, pmix_byte_object_t{facts.data.data(), facts.data.size()});
   infos.add(PMIX_GROUP_MEMBERSHIP, members);
 }
 
@@ -170,25 +210,45 @@ struct PmixCalls {
   static pmix_status_t publish(const pmix_proc_t* proc, const pmix_info_t* infos, std::size_t count,
                                pmix_op_cbfunc_t then, void* data) {
     return hand_over([=, proc = *proc](PmixState& server) {
-      then(server.board.publish(proc, infos, count), data);
+      if (server.keeps_names()) return then(server.board.publish(proc, infos, count), data);
+      ask_names(server, NameOperation::kPublish, proc, {}, infos, count,
+                [=](pmix_status_t status, const std::vector<std::byte>&) { then(status, data); });
     });
   }
 
   static pmix_status_t lookup(const pmix_proc_t* proc, char** keys, const pmix_info_t* infos,
                               std::size_t count, pmix_lookup_cbfunc_t then, void* data) {
     return hand_over([=, proc = *proc](PmixState& server) {
-      server.board.lookup(proc, strings(keys), infos, count,
-                          [=](pmix_status_t status, std::vector<pmix_pdata_t>& found) {
-                            then(status, found.data(), found.size(), data);
-                          });
+      const auto answer = [=](pmix_status_t status, std::vector<pmix_pdata_t>& found) {
+        then(status, found.data(), found.size(), data);
+      };
+      if (server.keeps_names())
+        return server.board.lookup(proc, strings(keys), infos, count, answer);
+      ask_names(server, NameOperation::kLookup, proc, strings(keys), infos, count,
+                [answer, &server](pmix_status_t status, const std::vector<std::byte>& packed) {
+                  with_found(server.library, packed,
+                             [&](std::vector<pmix_pdata_t>& found) { answer(status, found); });
+                });
     });
   }
 
   static pmix_status_t unpublish(const pmix_proc_t* proc, char** keys, const pmix_info_t*,
                                  std::size_t, pmix_op_cbfunc_t then, void* data) {
     return hand_over([=, proc = *proc](PmixState& server) {
-      then(server.board.unpublish(proc, strings(keys)), data);
+      if (server.keeps_names()) return then(server.board.unpublish(proc, strings(keys)), data);
+      ask_names(server, NameOperation::kUnpublish, proc, strings(keys), nullptr, 0,
+                [=](pmix_status_t status, const std::vector<std::byte>&) { then(status, data); });
     });
+  }
+
+  // Asks the first host of the job.
+  static void ask_names(PmixState& server, NameOperation operation, const pmix_proc_t& proc,
+                        const std::vector<std::string>& keys, const pmix_info_t* infos,
+                        std::size_t count, PmixEvents::OnFetched then) {
+    const auto process = server.proc_id_of(proc);
+    auto call = pack_name_call(server.library, keys, infos, count);
+    if (!process || !call.ok()) return then(PMIX_ERR_BAD_PARAM, {});
+    server.events.ask_names(operation, *process, std::move(*call), std::move(then));
   }
 
   static pmix_status_t spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
@@ -267,17 +327,21 @@ struct PmixCalls {
     return hand_over([=](PmixState&) { then(PMIX_SUCCESS, nullptr, 0, data, nullptr, nullptr); });
   }
 
-  // A group of MPI_Comm_create_from_group gets a number and the data of its members. The end of a
-  // group is answered at once, since this server keeps no groups; libpmix 5.0 would ask twice if
-  // the answer came later.
-  static pmix_status_t group(pmix_group_operation_t operation, char*, const pmix_proc_t* procs,
+  // A group of MPI_Comm_create_from_group gets a number and the data of its members on all hosts.
+  // The end of a group is answered at once, since this server keeps no groups; libpmix 5.0 would
+  // ask twice if the answer came later.
+  static pmix_status_t group(pmix_group_operation_t operation, char* name, const pmix_proc_t* procs,
                              std::size_t nprocs, const pmix_info_t* directives, std::size_t count,
                              pmix_info_cbfunc_t then, void* data) {
     if (operation != PMIX_GROUP_CONSTRUCT) return PMIX_OPERATION_SUCCEEDED;
-    return hand_over([=](PmixState& server) {
-      auto* infos = new InfoList(server.library);
-      describe_group(server, *infos, {procs, procs + nprocs}, directives, count);
-      then(PMIX_SUCCESS, infos->data(), infos->size(), data, free_infos, infos);
+    return hand_over([=, name = std::string(name)](PmixState& server) {
+      together(server, "group " + name, procs, nprocs, group_part(server, directives, count),
+               [=, &server](std::string_view parts) {
+                 auto* infos = new InfoList(server.library);
+                 GroupFacts facts = facts_of(parts);
+                 describe_group(server, *infos, {procs, procs + nprocs}, directives, count, facts);
+                 then(PMIX_SUCCESS, infos->data(), infos->size(), data, free_infos, infos);
+               });
     });
   }
 };

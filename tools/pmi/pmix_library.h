@@ -21,6 +21,8 @@ namespace regroup::pmi {
   X(Info_load)                    \
   X(Value_xfer)                   \
   X(Value_destruct)               \
+  X(Data_pack)                    \
+  X(Data_unpack)                  \
   X(Notify_event)                 \
   X(generate_regex)               \
   X(generate_ppn)                 \

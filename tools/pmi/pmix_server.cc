@@ -20,6 +20,7 @@
 
 #include "tools/pmi/layout.h"
 #include "tools/pmi/pmix_calls.h"
+#include "tools/pmi/pmix_names.h"
 #include "tools/pmi/pmix_state.h"
 
 namespace regroup::pmi {
@@ -261,6 +262,27 @@ void PmixServer::fetch(ProcId of, PmixEvents::OnFetched then) {
     static_cast<void>(request.release());  // `answer` owns it
   } else {
     request->then(status, {});
+  }
+}
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): a copy goes into a waiting look-up
+void PmixServer::names(const NameCall& call, PmixEvents::OnFetched then) {
+  const pmix_proc_t owner = make_proc(state_->name_of(call.from.space), call.from.rank);
+  auto arguments = NameArguments::unpack(state_->library, call.data);
+  if (!arguments.ok()) return then(PMIX_ERR_BAD_PARAM, {});
+  const std::vector<pmix_info_t>& infos = arguments->infos();
+  if (call.operation == NameOperation::kPublish) {
+    then(state_->board.publish(owner, infos.data(), infos.size(), {call.host, call.data.size()}),
+         {});
+  } else if (call.operation == NameOperation::kUnpublish) {
+    then(state_->board.unpublish(owner, arguments->keys()), {});
+  } else {
+    state_->board.lookup(owner, arguments->keys(), infos.data(), infos.size(),
+                         [this, then](pmix_status_t status, std::vector<pmix_pdata_t>& found) {
+                           auto packed = pack_found(state_->library, found);
+                           if (!packed.ok()) return then(PMIX_ERR_PACK_FAILURE, {});
+                           then(status, std::move(*packed));
+                         });
   }
 }
 

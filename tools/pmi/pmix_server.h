@@ -34,6 +34,9 @@ struct PmixEvents {
   // Fetches the data that a process of another host has committed; `status` is a code of libpmix.
   using OnFetched = std::function<void(std::int32_t status, std::vector<std::byte> data)>;
   std::function<void(ProcId of, OnFetched then)> fetch;
+  // Asks the first host of the job, which keeps all published names; not called there.
+  std::function<void(NameOperation, ProcId from, std::vector<std::byte> data, OnFetched then)>
+      ask_names;
   // Calls `answer` with the number of the new space.
   using Answer = std::function<void(base::Result<std::uint32_t>)>;
   std::function<void(ProcId parent, std::vector<SpawnApp>, Answer answer)> spawn;
@@ -69,6 +72,9 @@ class PmixServer {
   void close_space(std::uint32_t space);
   // Calls `then` with the data of a process of this host, once the process has committed it.
   void fetch(ProcId of, PmixEvents::OnFetched then);
+  // For the first host of a job: acts on a call of another one. Calls `then` with the reply, for
+  // kLookup perhaps much later.
+  void names(const NameCall& call, PmixEvents::OnFetched then);
   // Fails the operations that wait for this member. If it failed, notifies the other members, for
   // fault-tolerant programs.
   void member_gone(const MemberGone& gone);

@@ -27,6 +27,8 @@ struct PmixState {
 
   [[nodiscard]] std::string name_of(std::uint32_t space) const;
   [[nodiscard]] std::optional<ProcId> proc_id_of(const pmix_proc_t& proc) const;
+  // The first host of a job keeps the published names of all.
+  [[nodiscard]] bool keeps_names() const { return options.host == 0; }
   // The hosts of these processes, in their order. PMIX_RANK_WILDCARD means all ranks of a space.
   [[nodiscard]] std::vector<std::uint32_t> hosts_of(const pmix_proc_t* procs,
                                                     std::size_t count) const;

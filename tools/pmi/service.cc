@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -13,6 +15,11 @@ namespace regroup::pmi {
 namespace {
 
 constexpr std::int32_t kPmixNotFound = -46;  // PMIX_ERR_NOT_FOUND, where its headers may be missing
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
 
 }  // namespace
 
@@ -44,8 +51,10 @@ void Service::on_message(const Message& message) {
 }
 
 void Service::on(const OpenSpace& open) {
-  const auto asked = pending_.find(open.spawn);
-  pmi1_.open_space(open, asked != pending_.end() ? asked->second.values : KeyValues());
+  KeyValues values;
+  for (std::size_t i = 0; i + 1 < open.values.size(); i += 2)
+    values[open.values[i]] = open.values[i + 1];
+  pmi1_.open_space(open, std::move(values));
   std::vector<std::vector<std::string>> environments;
   if (pmix_) {
     auto opened = pmix_->open_space(open);
@@ -125,14 +134,39 @@ void Service::on(const Fetched& fetched) {
   if (!found.empty()) found.mapped()(fetched.status, fetched.data);
 }
 
+void Service::ask_names(NameOperation operation, ProcId from, std::vector<std::byte> data,
+                        PmixEvents::OnFetched then) {
+  fetching_[++requests_] = std::move(then);
+  tell(NameCall{requests_, options_.host, from, operation, std::move(data)});
+}
+
+void Service::on(const NameCall& call) {
+  const auto answer = [this, call](std::int32_t status, std::vector<std::byte> data) {
+    tell(Fetched{call.request, call.host, status, std::move(data)});
+  };
+  if (call.operation > NameOperation::kPmi1Unpublish) return answer(kPmixNotFound, {});
+  if (call.operation >= NameOperation::kPmi1Publish) {
+    const std::string_view text(reinterpret_cast<const char*>(call.data.data()), call.data.size());
+    const std::size_t end = std::min(text.find('\0'), text.size());
+    const auto port =
+        pmi1_.act_on_names({call.from.rank, call.operation, std::string(text.substr(0, end)),
+                            std::string(text.substr(std::min(end + 1, text.size())))});
+    if (!port) return answer(kPmixNotFound, {});
+    return answer(0, bytes_of(*port));
+  }
+  if (!pmix_) return answer(kPmixNotFound, {});
+  pmix_->names(call, answer);
+}
+
 void Service::connected(ProcId process, Protocol protocol) {
   tell(Connected{process});
   const auto why = protocols_[process.space].speaks(name_of(process), protocol);
   if (why) tell(Aborted{process, kInitCannotComplete, *why});
 }
 
-void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
-  const Spawn spawn{++requests_, pending.parent, std::move(apps)};
+void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps, const KeyValues& values) {
+  Spawn spawn{++requests_, pending.parent, std::move(apps)};
+  for (const auto& [key, value] : values) spawn.values.insert(spawn.values.end(), {key, value});
   const auto entry = pending_.emplace(spawn.request, std::move(pending)).first;
   const bool sent = agent_.send(spawn);
   agent_.flush();
@@ -165,8 +199,12 @@ PmixEvents Service::pmix_events() {
     fetching_[++requests_] = std::move(then);
     tell(Fetch{requests_, options_.host, of});
   };
+  events.ask_names = [this](NameOperation operation, ProcId from, std::vector<std::byte> data,
+                            PmixEvents::OnFetched then) {
+    ask_names(operation, from, std::move(data), std::move(then));
+  };
   events.spawn = [this](ProcId parent, std::vector<SpawnApp> apps, PmixEvents::Answer answer) {
-    ask_for_spawn({parent, {}, std::move(answer)}, std::move(apps));
+    ask_for_spawn({parent, std::move(answer)}, std::move(apps));
   };
   return events;
 }
@@ -184,11 +222,20 @@ Pmi1Events Service::pmi1_events() {
     tell(Aborted{process, status, std::move(message)});
   };
   events.spawn = [this](ProcId parent, std::vector<SpawnApp> apps, KeyValues values) {
-    ask_for_spawn({parent, std::move(values),
+    ask_for_spawn({parent,
                    [this, parent](const base::Result<std::uint32_t>& space) {
                      pmi1_.spawned(parent, space.ok() ? "" : space.status().message());
                    }},
-                  std::move(apps));
+                  std::move(apps), values);
+  };
+  events.ask_names = [this](ProcId process, const AskNames& ask, const auto& then) {
+    const std::string text = ask.service + '\0' + ask.port;
+    ask_names(
+        ask.operation, process, bytes_of(text),
+        [then](std::int32_t status, const std::vector<std::byte>& port) {
+          const auto* begin = reinterpret_cast<const char*>(port.data());
+          then(status == 0 ? std::optional(std::string(begin, begin + port.size())) : std::nullopt);
+        });
   };
   return events;
 }

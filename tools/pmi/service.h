@@ -37,7 +37,6 @@ class Service {
   // An MPI_Comm_spawn that waits for the agent.
   struct Pending {
     ProcId parent;
-    KeyValues values;                                         // PMI-1
     std::function<void(base::Result<std::uint32_t>)> answer;  // replies to the requesting server
   };
 
@@ -51,12 +50,16 @@ class Service {
   void on(const Gathered& gathered);
   void on(const Fetch& fetch);
   void on(const Fetched& fetched);
+  void on(const NameCall& call);
   template <class Other>
   void on(const Other&) {}  // messages that only the helper sends
   void make_ready(ProcId process, std::vector<std::string> environment, bool spawned);
   // When this returns, the message is in the agent's socket, even if this process crashes.
   void tell(const Message& message, base::Fd fd = {});
-  void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
+  void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps, const KeyValues& values = {});
+  // For a host that does not keep the names of the job.
+  void ask_names(NameOperation operation, ProcId from, std::vector<std::byte> data,
+                 PmixEvents::OnFetched then);
   // The process has begun MPI_Init.
   void connected(ProcId process, Protocol protocol);
   using OnGathered = std::function<void(std::vector<std::byte>)>;

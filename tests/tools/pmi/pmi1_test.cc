@@ -241,5 +241,27 @@ TEST(Pmi1Reader, RefusesWhatIsNoCommand) {
   }
 }
 
+TEST(Pmi1Names, OfAnotherHostAreAskedForThere) {
+  KeyValues here, there;
+  GroupOptions options{"kvs", {1, 1}, 2, "", {}, {1}};
+  options.names_elsewhere = true;
+  Pmi1Group group(options, here);
+  const auto ask = [&](const char* line) {
+    Pmi1Reader reader;
+    reader.append(line);
+    const Effects asked = group.on_command(1, **reader.next());
+    const AskNames& question = std::get<AskNames>(asked.at(0));
+    const Effects answered = Pmi1Group::named(question, act_on_names(there, question));
+    return std::get<Answer>(answered.at(0)).text;
+  };
+  EXPECT_EQ(ask("cmd=publish_name service=s port=p\n"), "cmd=publish_result rc=0 info=ok\n");
+  EXPECT_EQ(ask("cmd=publish_name service=s port=q\n"),
+            "cmd=publish_result rc=-1 msg=duplicate_service\n");
+  EXPECT_EQ(ask("cmd=lookup_name service=s\n"), "cmd=lookup_result rc=0 info=ok port=p\n");
+  EXPECT_EQ(ask("cmd=unpublish_name service=s\n"), "cmd=unpublish_result rc=0 info=ok\n");
+  EXPECT_EQ(ask("cmd=lookup_name service=s\n"), "cmd=lookup_result rc=-1 msg=service_not_found\n");
+  EXPECT_TRUE(here.empty());
+}
+
 }  // namespace
 }  // namespace regroup::pmi

@@ -78,5 +78,20 @@ TEST_F(PmixBoardTest, AWaiterServedAtTheLastMomentIsAnsweredOnce) {
               testing::ElementsAre(Pair("a.1", PMIX_SUCCESS), Pair("a.2", PMIX_ERR_TIMEOUT)));
 }
 
+TEST_F(PmixBoardTest, AnotherHostHoldsNoMoreThanItMay) {
+  InfoList infos(*library);
+  infos.add("first", std::string("port"));
+  infos.add("second", std::string("port"));
+  constexpr std::size_t kLarge = 40 << 20;
+  const auto publish = [&](std::size_t which, NameSource source) {
+    return board->publish(make_proc("a", 0), infos.data() + which, 1, source);
+  };
+  EXPECT_EQ(publish(0, {1, kLarge}), PMIX_SUCCESS);
+  EXPECT_EQ(publish(1, {1, kLarge}), PMIX_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(publish(1, {2, kLarge}), PMIX_SUCCESS);
+  EXPECT_EQ(board->unpublish(make_proc("a", 0), {"first", "second"}), PMIX_SUCCESS);
+  EXPECT_EQ(publish(1, {1, kLarge}), PMIX_SUCCESS);
+}
+
 }  // namespace
 }  // namespace regroup::pmi
