@@ -295,9 +295,10 @@ Status finish(OptionsBuilder& builder) {
   if (Status status = check_reduce(builder); !status.ok()) return status;
   if (Status status = check_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;
-  if (builder.name_stream && out.output.tag == spec::OutputRequest::Tag::kNone &&
-      out.output.log.prefix.empty())
-    out.output.log.prefix = "<${stream}>: ";
+  std::string& prefix = out.output.log.prefix;
+  const bool tagged = out.output.tag != spec::OutputRequest::Tag::kNone || !prefix.empty();
+  if (builder.name_stream && (!tagged || prefix == kDetailedPrefix))
+    prefix.insert(0, kStreamPrefix);
   for (AppBuilder& app : builder.done) {
     if (Status status = add_apps(builder, app); !status.ok()) return status;
   }

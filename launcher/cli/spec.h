@@ -79,6 +79,10 @@ inline constexpr int kContradicts = 213;
 inline constexpr int kBadHostFile = 250;
 inline constexpr int kBadParameter = 251;
 
+// The prefix of --output tag-detailed, and what stands before it if there is a time, too.
+inline constexpr const char* kDetailedPrefix = "[${job},${number}][${host}:${pid}]<${stream}>: ";
+inline constexpr const char* kStreamPrefix = "<${stream}>: ";
+
 // The command line while it is parsed: becomes a CommandLine by finish().
 struct OptionsBuilder {
   const ParseContext& context;
@@ -101,7 +105,7 @@ struct OptionsBuilder {
   std::string run_id = "none";            // --rdzv-id
   std::string log_role;                   // --role NAME, where it is torchrun's
   bool fast_reduce = false;               // --reduce fast
-  bool name_stream = false;               // --output timestamp: lines without a tag name the stream
+  bool name_stream = false;               // --output timestamp: see kStreamPrefix
   bool torchrun = false;                  // its name or --nproc-per-node: a .py is always Python's
   bool mpich() const { return out.compat == spec::Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.

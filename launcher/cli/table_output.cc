@@ -48,7 +48,10 @@ constexpr const char* kRankPrefix = "[${number}]<${stream}>: ";
 
 Status set_tag(spec::OutputRequest& out, const char* prefix) {
   out.tag = Tag::kJobRank;
-  if (out.log.prefix != kJobRankPrefix) out.log.prefix = prefix;
+  const auto precedence = [](std::string_view one) {
+    return one == kJobRankPrefix ? 2 : one == kDetailedPrefix ? 1 : 0;
+  };
+  if (precedence(prefix) >= precedence(out.log.prefix)) out.log.prefix = prefix;
   return {};
 }
 
@@ -109,7 +112,8 @@ Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument,
     return {};
   }
   if (equals == std::string::npos) {
-    if (is("tag-detailed", 5) || is("tag-fullname", 5)) return set_tag(out, kJobRankPrefix);
+    if (is("tag-detailed", 5)) return set_tag(out, kDetailedPrefix);
+    if (is("tag-fullname", 5)) return set_tag(out, kJobRankPrefix);
     if (is("rank", 2)) return set_tag(out, kRankPrefix);
     if (is("tag", 2)) return set_tag(out, kJobRankPrefix);
     if (is("timestamp", 2)) {

@@ -168,7 +168,7 @@ base::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, con
   REGROUP_ASSIGN_OR_RETURN(auto pid, spawn(spec));
   running_[place.member] = {pid, place.rank, gpus_in(environment)};
   if (options_.verbose) tell_start(place, app, pid, spec.cores);
-  streams_.start(std::move(pipes), place);
+  streams_.start(std::move(pipes), place, pid);
   return {};
 }
 

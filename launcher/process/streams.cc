@@ -62,12 +62,15 @@ bool Streams::gets_input(const Place& place) const {
   return input_.to == spec::StdinRequest::To::kRank && place.rank == input_.rank;
 }
 
-void Streams::start(MemberPipes pipes, const Place& place) {
+void Streams::start(MemberPipes pipes, const Place& place, pid_t pid) {
   if (pipes.feed.write.valid()) feed(std::move(pipes.feed.write), place);
   std::erase_if(outputs_, [](const auto& output) { return !output->open(); });
-  listen(std::move(pipes.output.read), place, "stdout", std::move(pipes.output_sinks));
+  const auto tag = [&](const char* stream) { return Tag(output_, place, stream, pid); };
+  listen(std::move(pipes.output.read), place, "stdout", tag("stdout"),
+         std::move(pipes.output_sinks));
   if (pipes.error.read.valid()) {
-    listen(std::move(pipes.error.read), place, "stderr", std::move(pipes.error_sinks));
+    listen(std::move(pipes.error.read), place, "stderr", tag("stderr"),
+           std::move(pipes.error_sinks));
   }
 }
 
@@ -79,10 +82,9 @@ void Streams::feed(base::Fd pipe, const Place& place) {
   if (feeding_) feed_->start();
 }
 
-void Streams::listen(base::Fd pipe, const Place& place, const char* stream,
+void Streams::listen(base::Fd pipe, const Place& place, const char* stream, Tag tag,
                      std::vector<Sink*> sinks) {
-  OutputPath path{
-      std::move(sinks), Tag(output_, place, stream), {}, output_.raw, large_pipe(place)};
+  OutputPath path{std::move(sinks), std::move(tag), {}, output_.raw, large_pipe(place)};
   const Sink* const own = std::string_view(stream) == "stdout" ? &out_ : &err_;
   if (!path.sinks.empty() && path.sinks[0] == own)
     path.own_prefix = files_.own_prefix(place, stream);

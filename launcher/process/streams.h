@@ -44,8 +44,9 @@ class Streams {
   // Makes the pipes and output files of a member. Standard input goes to the members that start
   // first: the requested rank or, if all read it, all ranks of the first job.
   [[nodiscard]] base::Result<MemberPipes> open(const Place& place);
-  // The member has started. Closes its ends of the pipes, so that EOF is seen at its end.
-  void start(MemberPipes pipes, const Place& place);
+  // The member has started as process `pid`. Closes its ends of the pipes, so that EOF is seen at
+  // its end.
+  void start(MemberPipes pipes, const Place& place, pid_t pid);
   // All members are dead: forwards what is in the pipes and ends the input.
   void finish();
   [[nodiscard]] bool busy() const;
@@ -55,7 +56,8 @@ class Streams {
  private:
   [[nodiscard]] base::Result<Pipe> make_output() const;
   [[nodiscard]] bool gets_input(const Place& place) const;
-  void listen(base::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks);
+  void listen(base::Fd pipe, const Place& place, const char* stream, Tag tag,
+              std::vector<Sink*> sinks);
   void feed(base::Fd pipe, const Place& place);
   void on_broken(const base::Status& error);
   void on_closed();

@@ -23,8 +23,8 @@ bool has_prefix(const spec::OutputRequest& request) {
   return !request.log.prefix.empty() && !request.log.any();
 }
 
-std::string text_of(const spec::OutputRequest& request, const Place& place,
-                    std::string_view stream) {
+std::string text_of(const spec::OutputRequest& request, const Place& place, std::string_view stream,
+                    pid_t pid) {
   // After a time in brackets; at() writes the first one.
   const std::string after_time = request.timestamp ? "]" : "";
   if (has_prefix(request))
@@ -33,6 +33,7 @@ std::string text_of(const spec::OutputRequest& request, const Place& place,
                                               {"number", std::to_string(number_of(place))},
                                               {"host_number", std::to_string(request.log.host)},
                                               {"host", name_of_host()},
+                                              {"pid", std::to_string(pid)},
                                               {"stream", std::string(stream)}});
   switch (request.tag) {
     case spec::OutputRequest::Tag::kNone:
@@ -47,8 +48,8 @@ std::string text_of(const spec::OutputRequest& request, const Place& place,
 
 }  // namespace
 
-Tag::Tag(const spec::OutputRequest& request, const Place& place, std::string_view stream)
-    : timestamp_(request.timestamp), text_(text_of(request, place, stream)) {}
+Tag::Tag(const spec::OutputRequest& request, const Place& place, std::string_view stream, pid_t pid)
+    : timestamp_(request.timestamp), text_(text_of(request, place, stream, pid)) {}
 
 std::string_view Tag::at(std::time_t now) {
   if (!timestamp_) return text_;

@@ -1,6 +1,8 @@
 // The prefix of each output line of a member.
 #pragma once
 
+#include <sys/types.h>
+
 #include <ctime>
 #include <string>
 #include <string_view>
@@ -13,8 +15,9 @@ namespace regroup::process {
 class Tag {
  public:
   // `stream` is stdout or stderr. The format is that of Open MPI 4: "[1,3]<stdout>:", with the time
-  // of ctime() before it; kRank is hydra's.
-  Tag(const spec::OutputRequest& request, const Place& place, std::string_view stream);
+  // of ctime() before it; kRank is hydra's. `pid` is the member's.
+  Tag(const spec::OutputRequest& request, const Place& place, std::string_view stream,
+      pid_t pid = 0);
   [[nodiscard]] bool empty() const { return !timestamp_ && text_.empty(); }
   // The prefix of a line that arrived at `now`; valid until the next call.
   [[nodiscard]] std::string_view at(std::time_t now);

@@ -2,6 +2,7 @@
 which run beside regroup."""
 
 import re
+import socket
 
 import pytest
 from mpi_peers import OPENMPI5, ROOT
@@ -11,8 +12,16 @@ PROGRAM = ["-np", "2", "sh", "-c", "echo A; echo B >&2"]
 
 
 def plain(text: str) -> list[str]:
-    """Lines in order of ranks, with one date for all."""
+    """Lines in order of ranks, with one date, and one process on this host, for all."""
+    text = re.sub(rf"\[{re.escape(socket.gethostname())}:\d+\]", "[HOST:PID]", text)
     return sorted(re.sub(r"\w{3} \w{3} [\d ]\d [\d:]{8} \d{4}", "DATE", text).splitlines())
+
+
+def test_a_detailed_tag_names_the_process(runner):
+    script = ["sh", "-c", "echo $$"]
+    done = runner.regroup("--oversubscribe", "--output", "tag-detailed", "-np", "2", *script)
+    assert len(done.lines) == 2
+    assert all(re.fullmatch(r"\[1,\d\]\[.*:(\d+)\]<stdout>: \1", line) for line in done.lines)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +33,10 @@ def plain(text: str) -> list[str]:
         ("timestamp", "[DATE]<stdout>: A"),
         ("tag,timestamp", "[DATE][1,0]<stdout>: A"),
         ("timestamp,rank", "[DATE][0]<stdout>: A"),
+        ("tag-detailed", "[1,0][HOST:PID]<stdout>: A"),
+        ("rank,tag-detailed", "[1,0][HOST:PID]<stdout>: A"),
+        ("tag,tag-detailed", "[1,0]<stdout>: A"),
+        ("timestamp,tag-detailed", "[DATE]<stdout>: [1,0][HOST:PID]<stdout>: A"),
     ],
 )
 def test_formats_of_open_mpi_5(runner, format, first):
