@@ -70,7 +70,8 @@ RoleWorld::Events RoleJob::world_events() {
           },
           [this](const StartMember& start) { return order_of(start); },
           [this](std::uint32_t rank) { world_.signal(rank, SIGKILL); },
-          [this](const base::Status& why) { on_failed_start(why); }};
+          [this](const base::Status& why) { on_failed_start(why); },
+          [this](const std::string& why) { on_init_stuck(why); }};
 }
 
 base::Status RoleJob::start() {
@@ -129,7 +130,15 @@ void RoleJob::on_exit(const process::MemberExit& exit) {
   const bool waits = rules_.may_follow_another(end) || (!held_back_.empty() && !end.killed);
   if (others_ && waits) return hold_back(end);
   perform(rules_.on_end(end));
+  if (end.status == 0 && !stopping_ && !agent_.ending()) world_.left(end.rank, end.what);
   if (stopping_) give_held_back();
+}
+
+// A member that has succeeded is not started again, so the others would wait for ever.
+void RoleJob::on_init_stuck(const std::string& why) {
+  if (agent_.ending() || stopping_) return;
+  agent_.say(why + ": ending the job; all members of a job call MPI_Init of one MPI, or none does");
+  agent_.terminate(1);
 }
 
 // A member that loses its peer in MPI ends, too, and its end on this host may be seen before the

@@ -71,6 +71,7 @@ class RoleJob final : public agent::AgentJob {
   [[nodiscard]] agent::MemberOrder order_of(const StartMember& start) const;
   void hold_back(const MemberEnd& end);
   void give_held_back();
+  void on_init_stuck(const std::string& why);
   void on_failed_start(const base::Status& why);
   void on_lost(const base::Status& why);
 

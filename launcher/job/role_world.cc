@@ -43,8 +43,11 @@ void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
   if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
     stands(connected->process, MemberEnd::Mpi::kInside);
+    if (connected->process.space != space_) return;
+    if (const auto why = init_.begun(connected->process.rank)) events_.init_stuck(*why);
   } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
     stands(finalized->process, MemberEnd::Mpi::kLeft);
+    if (finalized->process.space == space_) init_.finalized(finalized->process.rank);
   } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
     if (aborted->process.space != space_ || aborted->process.rank >= members_.size()) return;
     members_[aborted->process.rank].abort = *aborted;
@@ -65,7 +68,13 @@ void RoleWorld::stands(pmi::ProcId process, MemberEnd::Mpi standing) {
 }
 
 void RoleWorld::gone(std::uint32_t rank) {
-  node_of_(host_of(rank)).tell(pmi::MemberGone{{members_.at(rank).space, rank}});
+  const pmi::MemberGone gone{{members_.at(rank).space, rank}};
+  node_of_(host_of(rank)).tell(gone);
+  if (host_of(rank) != 0) node_of_(0).tell(gone);  // it keeps the published names
+}
+
+void RoleWorld::left(std::uint32_t rank, const std::string& how) {
+  if (const auto why = init_.ended(rank, how)) events_.init_stuck(*why);
 }
 
 void RoleWorld::signal_all(int number) {
@@ -114,6 +123,7 @@ void RoleWorld::start(const StartMember& start) {
 
 std::vector<std::uint32_t> RoleWorld::renew() {
   ++space_;
+  init_ = pmi::InitWatch();
   opened_ = false;
   std::vector<std::uint32_t> dropped;
   for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {

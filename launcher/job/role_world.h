@@ -14,6 +14,7 @@
 #include "launcher/agent/node.h"
 #include "launcher/job/rank_layout.h"
 #include "launcher/job/role_rules.h"
+#include "launcher/pmi/init_watch.h"
 
 namespace regroup::job {
 
@@ -31,6 +32,7 @@ class RoleWorld {
     std::function<agent::MemberOrder(const StartMember&)> order_of;  // without its place
     std::function<void(std::uint32_t rank)> aborted;  // called MPI_Abort, and may wait for its end
     std::function<void(const base::Status&)> failed;  // a member could not be started, or go on
+    std::function<void(const std::string& why)> init_stuck;  // MPI_Init cannot complete
   };
   // `node_of`: of Options::hosts; what they tell comes through on_started() and on_mpi().
   RoleWorld(Options options, std::function<agent::Node&(std::uint32_t host)> node_of,
@@ -51,6 +53,8 @@ class RoleWorld {
   }
   // The member has ended.
   void gone(std::uint32_t rank);
+  // The member has ended as `how` says, and is not started again in this world.
+  void left(std::uint32_t rank, const std::string& how);
   void signal(std::uint32_t rank, int signal) { node_of_(host_of(rank)).signal(rank, signal); }
   void signal_all(int signal);
 
@@ -80,6 +84,7 @@ class RoleWorld {
   const std::vector<process::Place> places_;  // by rank
   std::vector<Member> members_;               // by rank
   agent::HostExchange exchange_;
+  pmi::InitWatch init_;
   std::uint32_t space_ = 0;
   bool opened_ = false;
 };

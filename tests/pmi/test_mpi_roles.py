@@ -71,6 +71,21 @@ def test_who_dies_before_mpi_is_replaced_in_the_same_world(runner, mpi, program)
     assert "exited with code 3: restarting it (restart 1 of 3)" in done.err
 
 
+@pytest.mark.parametrize("order", ["ends first", "ends later"])
+def test_a_member_without_mpi_ends_the_job(runner, mpi, program, tmp_path, order):
+    """As under mpirun: the member of the other role would wait for it in MPI_Init for ever."""
+    flag = tmp_path / "flag"
+    wait = f"while ! [ -e {flag} ]; do sleep 0.01; done"
+    gone = f"while kill -0 $(cat {flag}) 2>/dev/null; do sleep 0.01; done"
+    first = f"echo $$ >{flag}.new; mv {flag}.new {flag}"
+    helper, within = (first, f"{wait}; {gone}") if order == "ends first" else (wait, first)
+    script = f'[ "$RANK" = 1 ] && {{ {helper}; exit 0; }}; {within}; exec {program} hello'
+    roles = ["--role", "chief=1", "--role", "worker=1"]
+    done = runner.regroup(*roles, "sh", "-c", script, env=mpi.env)
+    assert (done.status, done.out) == (1, "")
+    assert "exited with code 0 before it called MPI_Init, but rank 0 waits for it" in done.err
+
+
 @pytest.mark.parametrize(("how", "status"), [("kill", 137), ("exit0", 1), ("abort", 5)])
 def test_the_last_death_inside_mpi_ends_the_job(runner, mpi, program, how, status):
     done = runner.regroup("--max-restarts", "0", *ROLES, program, "end", how, env=mpi.env)
