@@ -41,7 +41,8 @@ struct NodeEvents {
   // For members on other hosts only: the agent reaps those on this host itself.
   std::function<void(const process::MemberExit& exit)> exited;
   // Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected and Spawn, in the order in
-  // which they happened, and before the exits that followed them; Contribute, Fetch, Fetched and NameCall.
+  // which they happened, and before the exits that followed them; Contribute, Fetch, Fetched and
+  // NameCall.
   // `host`: 0 is this one, node(host - 1) of OtherHosts the others.
   std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // a message for the user
