@@ -115,9 +115,11 @@ Status apply_per_node(OptionsBuilder& builder, spec::AppRequest& app) {
   if (!app.count) {
     app.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ~std::uint32_t{0}));
   } else if (*app.count > most && !builder.mpich()) {
-    return invalid_argument(fmt::format(
-        "{} with {} on each host need {}, got {}", base::counted(*app.count, "member"),
-        *app.per_node, base::counted((*app.count - 1) / *app.per_node + 1, "host"), hosts));
+    return builder.refuse(
+        kContradicts,
+        invalid_argument(fmt::format(
+            "{} with {} on each host need {}, got {}", base::counted(*app.count, "member"),
+            *app.per_node, base::counted((*app.count - 1) / *app.per_node + 1, "host"), hosts)));
   }
   return {};
 }
@@ -138,8 +140,11 @@ Status count_members(OptionsBuilder& builder) {
     if (Status status = apply_per_node(builder, app); !status.ok()) return status;
     if (!app.count && out.apps.size() > 1) {
       if (!builder.mpich()) {
-        return invalid_argument(fmt::format(
-            "{}: -np is missing or 0; expected -np N for each of several programs", what(app)));
+        return builder.refuse(
+            kBadParameter,
+            invalid_argument(
+                fmt::format("{}: -np is missing or 0; expected -np N for each of several programs",
+                            what(app))));
       }
       app.count = 1;
     }

@@ -119,6 +119,20 @@ bool ResolvedJob::reads_input(const spec::StdinRequest& input, std::uint32_t hos
          std::ranges::find(host_of, host) != host_of.end();
 }
 
+namespace {
+
+// The status of a job that has too few slots. Open MPI 5's for a number of members on each object
+// is another one.
+int too_many_members(const spec::JobSpec& spec) {
+  const bool each = spec.mapping.map.kind == spec::MapBy::Kind::kPerUnit ||
+                    std::ranges::any_of(spec.apps, [](const spec::AppRequest& app) {
+                      return app.per_node.has_value();
+                    });
+  return each && !spec.elastic ? placing_failed(spec) : refused(spec.compat);
+}
+
+}  // namespace
+
 std::variant<ResolvedJob, Refusal> resolve(const spec::JobSpec& spec, const Inventory& inventory) {
   const int status = refused(spec.compat);
   const bool later = inventory.allocation.hosts.empty();
@@ -129,7 +143,7 @@ std::variant<ResolvedJob, Refusal> resolve(const spec::JobSpec& spec, const Inve
   if (!asked.ok()) return Refusal{status, asked.status().message()};
   const std::uint32_t slots = later ? proto::kMaxMembers : inventory.allocation.slots();
   auto members = fit_to_slots(spec, *asked, slots);
-  if (!members.ok()) return Refusal{status, members.status().message()};
+  if (!members.ok()) return Refusal{too_many_members(spec), members.status().message()};
   job.members = std::move(*members);
   const spec::StdinRequest& input = spec.stdin_to;
   if (input.to == spec::StdinRequest::To::kRank && input.rank >= job.members.max) {

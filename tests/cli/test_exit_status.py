@@ -82,6 +82,8 @@ REFUSED = {  # what is asked for; what regroup and mpirun 5 make of it; what reg
         "as self and as tcp",
     ),
     "dist": (["--map-by", "dist", "true"], 213, "--map-by dist: "),
+    "no-number": (["true", ":", "true"], 251, "program true: -np is missing or 0"),
+    "number-0": (["true", ":", "-np", "0", "true"], 251, "program true: -np is missing or 0"),
     "seq-of-none": (["--map-by", "seq", "true"], 213, "got 1 member and 0 hosts"),
 }
 
@@ -203,7 +205,6 @@ def test_names_the_command_that_failed(regroup):
     ("args", "message"),
     [
         (["-np", "0:1", "true"], "option -np '0:1': expected MIN:MAX, two whole numbers >= 1"),
-        (["-np", "0", "true", ":", "-np", "1", "true"], "program true: -np is missing or 0"),
         (["-np", "-1", "true"], "option -np -1: expected a whole number >= 1"),
         (["-np", "3:2", "true"], "expected MIN <= MAX"),
         (
@@ -255,6 +256,30 @@ def test_more_members_than_slots(regroup):
         theirs = subprocess.run(words, env=regroup.env, capture_output=True, timeout=DEADLINE_S)
         assert theirs.returncode == 1, mpirun
     assert regroup.run("-np", str(slots + 1), "--oversubscribe", "true").wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["-np", "2", "-H", "localhost:1", "--map-by", "ppr:1:core"],
+            "2 members requested, 1 slot available",
+        ),
+        (
+            ["-np", "2", "-H", "localhost:4", "-N", "1"],
+            "2 members with 1 on each host need 2 hosts",
+        ),
+        (["-np", "3", "-H", "localhost:2", "--npersocket", "3"], "3 members requested, 2 slots"),
+    ],
+)
+def test_more_members_than_objects_hold(regroup, words, message):
+    job = regroup.run(*words, "true")
+    assert (job.wait(), message in job.err) == (213, True), job.err
+    mpirun = [word for word in rival("openmpi-5") if word != "--oversubscribe"]
+    theirs = subprocess.run(
+        [*mpirun, *words, "true"], env=regroup.env, capture_output=True, timeout=DEADLINE_S
+    )
+    assert theirs.returncode == 213
 
 
 @pytest.mark.parametrize("launcher", ["openmpi-4", "openmpi-5"])

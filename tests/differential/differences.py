@@ -136,14 +136,37 @@ def goes_on_here(found) -> bool:
     return five is not None and at >= first > 0 and five.host == HOST
 
 
+# What regroup and 5.0.11, which says nothing of some, say of one and the same fault.
+SAME_FAULTS = [
+    (r"-np is missing or 0", r"^\s*$"),
+    (r"requested.* slots? .*available", r"not enough slots available"),
+    (r"with \d+ on each host need", r"not enough slots available|processes than the ppr for"),
+    (r"expected a rank N=HOST", r"error in the rankfile"),
+]
+
+
+def both_refuse(found) -> bool:
+    return found.kind == "status" and not found.ours.accepted and found.ours.status != 0
+
+
+def same_fault(found) -> bool:
+    return any(
+        re.search(ours, found.ours.said) and re.search(theirs, found.five.said)
+        for ours, theirs in SAME_FAULTS
+    )
+
+
 REASONS = [
     Reason(
-        "Both refuse; 5.0.11 gives one fault the statuses 1, 213, 251, 255 or a signal, by the "
-        "module that finds it, and of several faults another one comes first",
+        "Both refuse; 5.0.11 dies of a signal while it does",
+        f"{PRRTE}: prun_common.c",
+        lambda found: both_refuse(found) and found.five.status < 0,
+    ),
+    Reason(
+        "Both refuse, for another fault: of several faults in a line 5.0.11 finds the one first "
+        "whose module is asked first",
         f"{PRRTE}: rmaps_base_map_job.c, prun_common.c; tests/cli/test_exit_status.py",
-        lambda found: (
-            found.kind == "status" and not found.ours.accepted and found.ours.status not in (0,)
-        ),
+        lambda found: both_refuse(found) and not same_fault(found),
     ),
     Reason(
         "--rank-by takes objects, as 4.1.4 does; 5.0.11 takes slot, node, fill and span only",
