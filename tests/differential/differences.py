@@ -150,6 +150,8 @@ def both_refuse(found) -> bool:
 
 
 def same_fault(found) -> bool:
+    if found.five.status in (252, 255) and not found.five.said.strip():
+        return False  # --nolocal without another host; a directive that is given twice
     return any(
         re.search(ours, found.ours.said) and re.search(theirs, found.five.said)
         for ours, theirs in SAME_FAULTS
