@@ -1,5 +1,8 @@
 // The order of reports does not matter: the rank without MPI may end before or after the others
-// call MPI_Init. Open MPI's mpirun hangs in the first case.
+// call MPI_Init. Open MPI's mpirun hangs in the first case. That a rank is in a PMI-1 barrier is no
+// sign: MPICH 5.0.2 waits for the ranks of its host in shared memory first. Nor are sessions of
+// mpi://SELF an exception: with a rank that calls nothing, MPICH 4.0 hangs in MPI_Session_init and
+// 5.0.2 in MPI_Session_finalize under hydra, and Open MPI's mpirun ends the job.
 #include "launcher/pmi/init_watch.h"
 
 #include <fmt/format.h>
