@@ -66,7 +66,8 @@ def server(environment: dict[str, str]) -> dict:
     told = subprocess.run(
         ["regroup", "status", "--json"], env=environment, capture_output=True, text=True
     )
-    return json.loads(told.stdout or "{}").get("parameter_server", {})
+    servers = json.loads(told.stdout or "{}").get("parameter_server", {}).get("servers", [])
+    return servers[0] if servers else {}
 
 
 def kill_server(job: subprocess.Popen, environment: dict[str, str], killed: list[int]) -> None:

@@ -17,7 +17,7 @@
 namespace regroup::collective::ps {
 namespace {
 
-constexpr double kGain = 0.2;              // of the heavier server, so that a move is worth it
+constexpr double kGain = 0.05;             // of the heavier server, so that a move is worth it
 constexpr std::uint64_t kIndexBytes = 16;  // of a row
 
 struct Held {

@@ -56,7 +56,7 @@ struct ShardPlacement {
 // The view with `servers`, which are ascending and not empty. A shard's weight is the mean of its
 // part of all bytes and its part of all updates. Shards of servers that are gone go to the lightest
 // servers; then shards move from the heaviest server to the lightest one while that makes the
-// heavier of the two at least 20 % lighter, or the lightest has no shard. A server for which no
+// heavier of the two at least 5 % lighter, or the lightest has no shard. A server for which no
 // shard is left waits for one. Of `present`, server_of may be empty: no shard has a server yet.
 // Pure.
 [[nodiscard]] ShardPlacement place_shards(const View& present, std::vector<std::uint32_t> servers,

@@ -108,6 +108,8 @@ Status parse_control(const Control& control, const Words& args, CommandLine& out
     if (words->empty())
       return invalid_argument(fmt::format("{}: {} is missing", control.name, control.number));
     const std::uint32_t least = control.verb == Verb::kResize ? 1 : 0;
+    out.control.servers = least == 1 && (*words)[0].starts_with("ps=");
+    if (out.control.servers) (*words)[0].erase(0, 3);
     if (!base::read_number((*words)[0], out.control.number) || out.control.number < least)
       return invalid_argument(fmt::format("{}: {}: expected a whole number >= {}, got \"{}\"",
                                           control.name, control.number, least, (*words)[0]));

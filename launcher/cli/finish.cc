@@ -205,6 +205,10 @@ Status take_roles(OptionsBuilder& builder) {
 // With --ps-memory the role ps is Regroup's parameter server: it has no program and no members.
 Status take_parameter_server(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
+  if (out.ps_memory == 0 && builder.most_servers != 0)
+    return invalid_argument(
+        "--role ps=MIN:MAX: expected --ps-memory BYTES, since only Regroup's parameter server "
+        "changes its number of servers");
   if (out.ps_memory == 0) return {};
   const auto server = std::ranges::find(out.roles, "ps", &spec::Role::name);
   if (server == out.roles.end())
@@ -214,6 +218,7 @@ Status take_parameter_server(OptionsBuilder& builder) {
   if (out.several_hosts())
     return invalid_argument("--ps-memory: expected a job on this host alone, got several hosts");
   out.ps_servers = server->count;
+  out.ps_most_servers = builder.most_servers != 0 ? builder.most_servers : server->count;
   out.apps.erase(out.apps.begin() + (server - out.roles.begin()));
   out.roles.erase(server);
   return {};

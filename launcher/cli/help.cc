@@ -91,13 +91,14 @@ constexpr Command kCommands[] = {
      "same line.\n"
      "  --once              print one line and end\n"
      "  --interval SECONDS  time between two lines (default: 1 on a terminal, else 10)\n"},
-    {"resize", "MEMBERS [JOB]", "change the number of members of an elastic job",
-     "usage: regroup resize MEMBERS [JOB]\n"
+    {"resize", "MEMBERS|ps=N [JOB]", "change the number of members of an elastic job",
+     "usage: regroup resize MEMBERS|ps=N [JOB]\n"
      "Set the number of members of a job of -np MIN:MAX, from MIN to MAX. Surplus\n"
      "members leave at the end of their step. In a job of Slurm or LSF, regroup\n"
      "requests the missing slots, cancels requests that are no longer needed, and\n"
      "returns hosts without members. Exit status 0: the job has accepted the size;\n"
-     "members join and leave later.\n"},
+     "members join and leave later. ps=N: set the number of servers of a parameter\n"
+     "server of --role ps=MIN:MAX. Nothing is lost.\n"},
     {"notice", "MEMBER [JOB]", "let a member leave at the end of its step",
      "usage: regroup notice MEMBER [JOB]\n"
      "Let a member leave at the end of its step, as after a preemption notice for its\n"

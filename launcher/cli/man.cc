@@ -60,7 +60,7 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 [\-\-once] [\-\-interval \fISECONDS\fR] [\fIJOB\fR]
 .br
 .B regroup resize
-\fIMEMBERS\fR [\fIJOB\fR]
+\fIMEMBERS\fR|ps=\fIN\fR [\fIJOB\fR]
 .br
 .B regroup join
 [\fIJOB\fR]

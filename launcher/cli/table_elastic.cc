@@ -18,14 +18,32 @@ using G = const ParsedArgument;
 
 constexpr std::uint32_t kMostLearnerSteps = 64;  // proto::kMaxKeptResults
 
+// ps=MIN:MAX, of Regroup's parameter server.
+Status add_server_range(OptionsBuilder& builder, const ParsedArgument& argument,
+                        std::string_view range) {
+  const std::size_t colon = range.find(':');
+  std::uint32_t least = 0;
+  if (!base::read_number(range.substr(0, colon), least) ||
+      !base::read_number(range.substr(colon + 1), builder.most_servers) || least == 0) {
+    return base::bad_value(argument.name, argument.value(),
+                           "expected ps=MIN:MAX, two whole numbers >= 1");
+  }
+  if (least > builder.most_servers)
+    return base::bad_value(argument.name, argument.value(), "the range is empty");
+  builder.app.roles.push_back(fmt::format("ps={}", least));
+  return {};
+}
+
 Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string& text = argument.value();
   const std::size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   std::uint32_t count = 0;
-  const bool number = equals != std::string::npos &&
-                      base::read_number(std::string_view(text).substr(equals + 1), count) &&
-                      count > 0;
+  const std::string_view counts =
+      std::string_view(text).substr(std::min(equals, text.size() - 1) + 1);
+  if (name == "ps" && counts.find(':') != std::string_view::npos)
+    return add_server_range(builder, argument, counts);
+  const bool number = equals != std::string::npos && base::read_number(counts, count) && count > 0;
   if (name.empty() || (equals != std::string::npos && !number))
     return base::bad_value(argument.name, text, "expected NAME=N, for example worker=3");
   if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
@@ -255,7 +273,7 @@ std::vector<Spec> role_options() {
       {{"role"},
        "NAME=N",
        "start N members of a role, each with TF_CONFIG; for example --role chief=1 --role "
-       "worker=3; NAME "
+       "worker=3; ps=MIN:MAX with --ps-memory; NAME "
        "alone is torchrun's: lines of --tee begin with it",
        add_role,
        kApp,
@@ -267,7 +285,7 @@ std::vector<Spec> role_options() {
       {{"ps-memory"},
        "BYTES",
        "make the role ps Regroup's parameter server, with BYTES of memory for its tables, for "
-       "example 1G; N of --role ps=N is its number of threads",
+       "example 1G; N of --role ps=N, or from MIN to MAX of ps=MIN:MAX, is its number of servers",
        [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.ps_memory); }},
       {{"restart-policy"},
        "end|restart",

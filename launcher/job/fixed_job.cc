@@ -22,6 +22,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::chrono::seconds kAnswer{60};  // of an agent on a busy machine
+
 // Of the job's parameter server; null if it has none.
 json server_status(const JobFiles& files) {
   const auto socket = transport::connect_unix(files.ps_status());
@@ -31,19 +33,54 @@ json server_status(const JobFiles& files) {
   return answer.ok() ? json::parse(answer->text, nullptr, false) : json();
 }
 
-std::string server_line(const json& server) {
-  return fmt::format("parameter server: pid {}, {} in {:.1f} GiB, {}, {}, {} so far, {}\n",
-                     server.value("pid", 0), base::counted(server.value("shards", 0U), "shard"),
-                     static_cast<double>(server.value("bytes", 0ULL)) / (1 << 30),
-                     base::counted(server.value("ranges", 0U), "range"),
-                     base::counted(server.value("updates", 0ULL), "update"),
-                     base::counted(server.value("clients", 0ULL), "client"),
-                     base::counted(server.value("restarts", 0U), "restart"));
+std::string server_lines(const json& status) {
+  const json servers = status.value("servers", json::array());
+  std::string out =
+      fmt::format("parameter server: view {}, {} in {:.1f} GiB, {}, {}, {} so far, {}\n",
+                  status.value("view", 0ULL), base::counted(servers.size(), "server"),
+                  static_cast<double>(status.value("bytes", 0ULL)) / (1 << 30),
+                  base::counted(status.value("ranges", 0U), "range"),
+                  base::counted(status.value("updates", 0ULL), "update"),
+                  base::counted(status.value("clients", 0ULL), "client"),
+                  base::counted(status.value("restarts", 0U), "restart"));
+  out += fmt::format("{:>6} {:>8} {:>10} {:>12} {:>8} {}\n", "server", "pid", "used", "updates",
+                     "restarts", "ranges");
+  for (const json& server : servers) {
+    std::string tables;
+    const json of_server = server.value("tables", json::object());
+    for (const auto& [name, ranges] : of_server.items())
+      tables += fmt::format("{}{}[{}]", tables.empty() ? "" : " ", name, ranges.get<std::string>());
+    if (tables.empty()) tables = std::to_string(server.value("ranges", 0U));
+    out += fmt::format("{:>6} {:>8} {:>6} MiB {:>12} {:>8} {}\n", server.value("server", 0U),
+                       server.value("pid", 0), server.value("bytes", 0ULL) >> 20,
+                       server.value("updates", 0ULL), server.value("restarts", 0U), tables);
+  }
+  for (const json& move : status.value("moves", json::array())) {
+    out += fmt::format("view {}: shard {} moved from server {} to server {}: {}\n",
+                       status.value("view", 0ULL), move.value("shard", 0U), move.value("from", 0U),
+                       move.value("to", 0U), move.value("why", ""));
+  }
+  return out;
 }
 
 std::string shown_value(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
 }  // namespace
+
+base::Result<std::string> resize_servers(const JobFiles& files, std::uint32_t servers) {
+  const auto socket = transport::connect_unix(files.ps_resize());
+  if (!socket.ok()) {
+    return base::not_found(fmt::format(
+        "resize ps={}: job {} has no parameter server (--role ps=MIN:MAX --ps-memory BYTES)",
+        servers, files.id()));
+  }
+  REGROUP_RETURN_IF_ERROR(base::send_descriptors(socket->get(), fmt::format("ps {}", servers), {}));
+  REGROUP_ASSIGN_OR_RETURN(
+      const base::DescriptorMessage answer,
+      base::receive_descriptors(socket->get(), base::SystemClock().now() + kAnswer));
+  if (answer.text.starts_with("ok ")) return answer.text.substr(3);
+  return base::invalid_argument(answer.text.substr(answer.text.find(' ') + 1));
+}
 
 std::optional<FixedJob> announce_job(const spec::Environment& environment, const std::string& id,
                                      std::uint32_t members) {
@@ -79,7 +116,7 @@ std::string fixed_job_table(const std::string& status) {
   const json members = job.value("members", json::array());
   std::string out = fmt::format("job {}: running with {}, a fixed number\n", job.value("job", ""),
                                 base::counted(job.value("size", 0U), "member"));
-  if (job.contains("parameter_server")) out += server_line(job["parameter_server"]);
+  if (job.contains("parameter_server")) out += server_lines(job["parameter_server"]);
   if (members.empty()) return out + "no information about them yet\n";
   std::size_t wide = 4;
   for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());

@@ -28,7 +28,12 @@ struct FixedJob {
 // living ones, as usage_json(), and "parameter_server" as of parameter_server.h, if there is one}.
 // Blocks for its answer, at most 5 s. kNotFound: it has ended.
 [[nodiscard]] base::Result<std::string> fixed_job_status(const JobFiles& files);
-// The same for people.
+// Sets the number of servers of the job's parameter server; returns the agent's sentence. Blocks
+// for its answer, at most 60 s. kInvalidArgument: the job does not allow it. kNotFound: it has no
+// parameter server, or has ended.
+[[nodiscard]] base::Result<std::string> resize_servers(const JobFiles& files,
+                                                       std::uint32_t servers);
+// fixed_job_status() for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);
 
 }  // namespace regroup::job

@@ -262,9 +262,11 @@ class FixedLaunch {
             .environment = spec_.environment,
             .memory_socket = announced_->files->ps(),
             .status_socket = announced_->files->ps_status(),
+            .resize_socket = announced_->files->ps_resize(),
             .seed = spec_.seed,
             .bytes = spec_.ps_memory,
-            .shards = spec_.ps_servers};
+            .servers = spec_.ps_servers,
+            .most_servers = spec_.ps_most_servers};
   }
 
   const spec::JobSpec& spec_;

@@ -1,4 +1,5 @@
-// One server at a time. The store's lock, not this file, keeps two from writing at once.
+// One server at a time for each shard. The store's lock, not this file, keeps two from writing at
+// once.
 #include "launcher/job/parameter_server.h"
 
 #include <fmt/format.h>
@@ -7,12 +8,16 @@
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "base/descriptor_message.h"
 #include "base/printable.h"
+#include "base/values.h"
 #include "collective/ps/store.h"
+#include "launcher/process/due.h"
 #include "launcher/process/environment.h"
 #include "launcher/process/signals.h"
 
@@ -21,6 +26,20 @@ namespace {
 
 using collective::ps::ServerMemory;
 using collective::ps::StoreMemory;
+
+constexpr std::uint64_t kLanesBytes = 64 << 20;      // of a client
+constexpr std::uint64_t kLeastLaneBytes = 10 << 20;  // for 8 MiB of gradients
+// How long `regroup resize` may take to finish a word that it has begun to send.
+constexpr std::chrono::milliseconds kWord{100};
+// How long a server that leaves may take, one that is stopped, for example. Others wait longer for
+// its shards.
+constexpr std::chrono::seconds kLeave{10};
+
+// N of --role ps=N.
+std::string role_text(const ParameterServerOptions& options) {
+  if (options.servers == options.most_servers) return std::to_string(options.servers);
+  return fmt::format("{}:{}", options.servers, options.most_servers);
+}
 
 std::vector<int> descriptors_of(const ServerMemory& memory) {
   std::vector<int> out;
@@ -45,14 +64,41 @@ bool is_kill(int wait_status) {
   return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
 }
 
-base::Result<StoreMemory> map_store(const collective::ps::ShardMemory& shard) {
-  REGROUP_ASSIGN_OR_RETURN(
-      StoreMemory out,
-      StoreMemory::open(shard.segments.at(0), static_cast<std::uint32_t>(shard.segments.size()),
-                        StoreMemory::Mode::kRead));
-  for (std::size_t i = 1; i < shard.segments.size(); ++i)
-    REGROUP_RETURN_IF_ERROR(out.add(shard.segments[i]));
+// "0-3,8" of ascending numbers.
+std::string short_list(const std::set<std::size_t>& numbers) {
+  std::string out;
+  for (auto at = numbers.begin(); at != numbers.end();) {
+    const std::size_t first = *at;
+    std::size_t last = first;
+    while (++at != numbers.end() && *at == last + 1) last = *at;
+    out += fmt::format("{}{}", out.empty() ? "" : ",", first);
+    if (last != first) out += fmt::format("-{}", last);
+  }
   return out;
+}
+
+// What one server has, in all its shards.
+struct ServerUse {
+  std::vector<std::uint32_t> shards;
+  std::uint64_t ranges = 0;
+  std::uint64_t updates = 0;
+  std::uint64_t bytes = 0;
+  std::map<std::string, std::set<std::size_t>> tables;  // numbers of their ranges
+};
+
+void add_shard(ServerUse& to, const StoreMemory& store, std::uint32_t shards) {
+  const auto headers = collective::ps::ranges_in(store);
+  if (!headers.ok()) return;
+  to.bytes += collective::ps::used_bytes(store);
+  to.ranges += headers->size();
+  for (const auto* header : *headers) {
+    to.updates += header->applied.load();
+    const auto spec = collective::ps::spec_of(*header);
+    if (!spec.ok()) continue;
+    const auto cuts = collective::ps::ranges_of(*spec, shards);
+    const auto at = std::ranges::find(cuts, header->positions);
+    to.tables[spec->name].insert(static_cast<std::size_t>(at - cuts.begin()));
+  }
 }
 
 }  // namespace
@@ -75,20 +121,30 @@ ServerVerdict ServerRestarts::on_end(const ServerEnd& end) {
 base::Result<collective::ps::ServerMemorySpec> memory_spec(const ParameterServerOptions& options) {
   using collective::ps::kMaxShards;
   using collective::ps::kSegmentBytes;
-  if (options.shards < 1 || options.shards > kMaxShards) {
+  if (options.servers < 1 || options.most_servers < options.servers ||
+      options.most_servers > kMaxShards) {
     return base::invalid_argument(
-        fmt::format("--role ps={}: expected 1 to {} threads of the parameter server",
-                    options.shards, kMaxShards));
+        fmt::format("--role ps={}: expected 1 to {} servers", role_text(options), kMaxShards));
   }
-  const std::uint64_t bytes = options.bytes / options.shards;
+  std::uint32_t shards = options.most_servers;
+  if (options.servers != options.most_servers) {
+    const std::uint64_t most = std::min<std::uint64_t>(options.bytes / kSegmentBytes, kMaxShards);
+    shards = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(2ULL * shards, shards, std::max<std::uint64_t>(most, shards)));
+  }
+  const std::uint64_t bytes = options.bytes / shards;
   if (bytes < kSegmentBytes || bytes > collective::ps::kMaxStoreBytes) {
     return base::invalid_argument(
         fmt::format("--ps-memory {}: expected {} to {} bytes for each of {} (--role ps={}), got {}",
                     options.bytes, kSegmentBytes, collective::ps::kMaxStoreBytes,
-                    base::counted(options.shards, "thread"), options.shards, bytes));
+                    base::counted(shards, "server"), role_text(options), bytes));
   }
-  auto out = collective::ps::cut_into_segments(bytes, options.shards);
+  auto out = collective::ps::cut_into_segments(bytes, shards);
   out.job_seed = options.seed;
+  // A client has a lane in each shard, with room for a dense slice's gradients.
+  out.lane_bytes = std::clamp<std::uint64_t>(
+      kLanesBytes / shards / collective::ps::kBlockBytes * collective::ps::kBlockBytes,
+      kLeastLaneBytes, out.lane_bytes);
   return out;
 }
 
@@ -103,64 +159,208 @@ ParameterServer::ParameterServer(boost::asio::io_context& loop, ParameterServerO
                 // Best effort: who asks sees that the connection is closed.
                 static_cast<void>(base::send_descriptors(socket.get(), status_json(), {}));
               }),
-      back_off_(loop) {}
+      resizers_(loop, [this](base::Fd socket, pid_t) { wait_for_word(std::move(socket)); }),
+      resizer_(loop) {}
 
 base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
     boost::asio::io_context& loop, ParameterServerOptions options, Events events) {
-  REGROUP_ASSIGN_OR_RETURN(const auto wanted, memory_spec(options));
   std::unique_ptr<ParameterServer> out(
       new ParameterServer(loop, std::move(options), std::move(events)));
-  REGROUP_ASSIGN_OR_RETURN(out->memory_, collective::ps::make_server_memory(wanted));
-  for (const auto& shard : out->memory_.get().shards) {
-    REGROUP_ASSIGN_OR_RETURN(StoreMemory store, map_store(shard));
-    out->stores_.push_back(std::move(store));
-  }
+  REGROUP_RETURN_IF_ERROR(out->make_memory());
+  std::vector<std::uint32_t> servers(out->options_.servers);
+  std::iota(servers.begin(), servers.end(), 0);
+  out->view_ = collective::ps::place_shards(
+                   {}, servers, std::vector<collective::ps::ShardLoad>(out->shards_.size()))
+                   .view;
+  collective::ps::assign_shards(out->shards_, out->view_.server_of);
   REGROUP_RETURN_IF_ERROR(out->members_.start(out->options_.memory_socket));
   REGROUP_RETURN_IF_ERROR(out->askers_.start(out->options_.status_socket));
-  REGROUP_RETURN_IF_ERROR(out->start_server());
+  REGROUP_RETURN_IF_ERROR(out->resizers_.start(out->options_.resize_socket));
+  for (const std::uint32_t number : servers) {
+    Server& server = out->servers_.try_emplace(number, loop, number).first->second;
+    server.state = State::kServing;  // its shards wait for it
+    REGROUP_RETURN_IF_ERROR(out->start_server(server));
+  }
   return out;
 }
 
-ParameterServer::~ParameterServer() {
-  if (server_) server_->abandon();
+base::Status ParameterServer::make_memory() {
+  REGROUP_ASSIGN_OR_RETURN(const auto wanted, memory_spec(options_));
+  REGROUP_ASSIGN_OR_RETURN(memory_, collective::ps::make_server_memory(wanted));
+  for (const auto& shard : memory_.get().shards) {
+    REGROUP_ASSIGN_OR_RETURN(auto mapped,
+                             collective::ps::MappedShard::open(shard, StoreMemory::Mode::kWrite));
+    shards_.push_back(std::move(mapped));
+  }
+  return {};
 }
 
-base::Status ParameterServer::start_server() {
+ParameterServer::~ParameterServer() {
+  for (auto& [number, server] : servers_) {
+    if (server.process) server.process->abandon();
+  }
+}
+
+std::string ParameterServer::name_of(const Server& server) const {
+  if (shards_.size() == 1) return "the parameter server";
+  return fmt::format("server {} of the parameter server", server.number);
+}
+
+base::Status ParameterServer::start_server(Server& server) {
   process::SpawnSpec spec;
   spec.path = options_.program;
-  spec.argv = {"regroup-ps", "--memory", collective::ps::to_text(memory_.get())};
+  spec.argv = {"regroup-ps", "--memory", collective::ps::to_text(memory_.get()), "--server",
+               std::to_string(server.number)};
   spec.environment = process::to_strings(options_.environment);
   spec.kept = descriptors_of(memory_.get());
   std::ranges::sort(spec.kept);
   REGROUP_ASSIGN_OR_RETURN(
-      server_, process::PipedProcess::start(
-                   loop_, std::move(spec),
-                   {[this](std::string_view line, bool) { events_.said(std::string(line)); },
-                    [this](int wait_status) { on_end(wait_status); }}));
-  pid_ = server_->pid();
-  started_ = base::SystemClock().now();
-  ++starts_;
+      server.process,
+      process::PipedProcess::start(
+          loop_, std::move(spec),
+          {[this, &server](std::string_view line, bool error) { on_line(server, line, error); },
+           [this, &server](int wait_status) { on_end(server, wait_status); }}));
+  server.pid = server.process->pid();
+  server.started = base::SystemClock().now();
+  ++server.starts;
   return {};
 }
 
-void ParameterServer::on_end(int wait_status) {
-  const pid_t pid = std::exchange(pid_, 0);
+// A server says that it is ready on its standard output, so that shards do not wait while a new one
+// starts.
+void ParameterServer::on_line(Server& server, std::string_view line, bool error) {
+  if (error || line != "ready") return events_.said(std::string(line));
+  if (server.state != State::kJoining) return;
+  server.state = State::kServing;
+  change_view();
+}
+
+std::vector<ParameterServer::Server*> ParameterServer::staying() {
+  std::vector<Server*> out;
+  for (auto& [number, server] : servers_) {
+    if (server.state == State::kJoining || server.state == State::kServing) out.push_back(&server);
+  }
+  return out;
+}
+
+void ParameterServer::change_view() {
+  std::vector<std::uint32_t> servers;
+  for (const auto& [number, server] : servers_) {
+    if (server.state == State::kServing) servers.push_back(number);
+  }
+  std::vector<collective::ps::ShardLoad> loads;
+  for (const auto& shard : shards_) {
+    ServerUse use;
+    add_shard(use, shard.store, static_cast<std::uint32_t>(shards_.size()));
+    loads.push_back({use.bytes, use.updates});
+  }
+  collective::ps::ShardPlacement next = collective::ps::place_shards(view_, servers, loads);
+  view_ = std::move(next.view);
+  moves_ = std::move(next.moves);
+  collective::ps::assign_shards(shards_, view_.server_of);
+}
+
+base::Result<std::string> ParameterServer::resize(std::uint32_t servers) {
+  if (options_.servers == options_.most_servers) {
+    return base::invalid_argument(
+        fmt::format("resize ps={}: this job has a fixed number of servers (--role ps={}); expected "
+                    "a range, for example --role ps=1:4",
+                    servers, role_text(options_)));
+  }
+  if (servers < options_.servers || servers > options_.most_servers) {
+    return base::invalid_argument(
+        fmt::format("resize ps={}: expected {} to {} servers (--role ps={})", servers,
+                    options_.servers, options_.most_servers, role_text(options_)));
+  }
+  const std::size_t before = staying().size();
+  while (staying().size() < servers) REGROUP_RETURN_IF_ERROR(add_server());
+  while (staying().size() > servers) remove_server();
+  return fmt::format("parameter server: {} instead of {}", base::counted(servers, "server"),
+                     before);
+}
+
+base::Status ParameterServer::add_server() {
+  std::uint32_t number = 0;
+  while (servers_.contains(number) && servers_.at(number).state != State::kLeft) ++number;
+  Server& server = servers_.try_emplace(number, loop_, number).first->second;
+  server.restarts = {};
+  server.starts = 0;
+  server.state = State::kLeft;
+  REGROUP_RETURN_IF_ERROR(start_server(server));
+  server.state = State::kJoining;
+  return {};
+}
+
+// The one of the highest number. Its shards get another server first; then SIGTERM ends it after
+// the message in hand.
+void ParameterServer::remove_server() {
+  Server& server = *staying().back();
+  const bool served = server.state == State::kServing;
+  server.state = server.pid == 0 ? State::kLeft : State::kLeaving;
+  process::call_off(server.back_off);
+  if (served) change_view();
+  if (server.pid == 0) return;
+  ::kill(server.pid, SIGTERM);
+  server.back_off.expires_after(kLeave);
+  server.back_off.async_wait([&server](const boost::system::error_code& error) {
+    if (!error && server.state == State::kLeaving && process::is_due(server.back_off))
+      ::kill(server.pid, SIGKILL);
+  });
+}
+
+void ParameterServer::wait_for_word(base::Fd socket) {
+  resizer_ = boost::asio::posix::stream_descriptor(loop_, socket.release());
+  resizer_.async_wait(resizer_.wait_read, [this](const boost::system::error_code& error) {
+    if (!error) answer_word();
+  });
+}
+
+// The word is "ps N"; the answer "ok TEXT" or "refused TEXT".
+void ParameterServer::answer_word() {
+  const int socket = resizer_.native_handle();
+  const auto word = base::receive_descriptors(socket, base::SystemClock().now() + kWord);
+  std::uint32_t servers = 0;
+  if (word.ok() && word->text.starts_with("ps ") &&
+      base::read_number(std::string_view(word->text).substr(3), servers)) {
+    const base::Result<std::string> done = resize(servers);
+    const std::string answer = done.ok() ? "ok " + *done : "refused " + done.status().message();
+    // Best effort: who asks sees that the connection is closed.
+    static_cast<void>(base::send_descriptors(socket, answer, {}));
+  }
+  boost::system::error_code ignored;
+  resizer_.close(ignored);
+}
+
+void ParameterServer::on_end(Server& server, int wait_status) {
+  const pid_t pid = std::exchange(server.pid, 0);
   if (events_.ending()) return;
+  if (server.state == State::kLeaving) {
+    server.state = State::kLeft;
+    process::call_off(server.back_off);
+    return events_.said(
+        fmt::format("{} (pid {}) {}", name_of(server), pid,
+                    wait_status == 0 ? "has left" : "was to leave, and " + end_text(wait_status)));
+  }
   const ServerVerdict verdict =
-      restarts_.on_end({is_kill(wait_status), base::SystemClock().now() - started_});
+      server.restarts.on_end({is_kill(wait_status), base::SystemClock().now() - server.started});
   const std::string what =
-      fmt::format("the parameter server (pid {}) {}", pid, end_text(wait_status));
+      fmt::format("{} (pid {}) {}", name_of(server), pid, end_text(wait_status));
+  if (!verdict.again && server.state == State::kJoining) {
+    server.state = State::kLeft;
+    return events_.said(fmt::format("{}, {} times in a row: the job goes on without it", what,
+                                    ServerRestarts::kMost));
+  }
   if (!verdict.again) {
     events_.said(fmt::format("{}, {} times in a row: ending the job", what, ServerRestarts::kMost));
     return events_.failed();
   }
   events_.said(what + ": starting the next one on the same tables");
-  back_off_.expires_after(
+  server.back_off.expires_after(
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(verdict.after));
-  back_off_.async_wait([this](const boost::system::error_code& error) {
-    if (error || events_.ending()) return;
-    if (const base::Status status = start_server(); !status.ok()) {
-      events_.said(fmt::format("the parameter server cannot be started: {}: ending the job",
+  server.back_off.async_wait([this, &server](const boost::system::error_code& error) {
+    if (error || events_.ending() || !process::is_due(server.back_off)) return;
+    if (const base::Status status = start_server(server); !status.ok()) {
+      events_.said(fmt::format("{} cannot be started: {}: ending the job", name_of(server),
                                status.message()));
       events_.failed();
     }
@@ -181,24 +381,46 @@ void ParameterServer::give_memory(base::Fd socket) {
 }
 
 std::string ParameterServer::status_json() {
+  std::map<std::uint32_t, ServerUse> uses;
   std::uint64_t bytes = 0;
-  std::uint64_t ranges = 0;
-  std::uint64_t updates = 0;
-  for (const StoreMemory& store : stores_) {
-    bytes += store.bytes();
-    const auto headers = collective::ps::ranges_in(store);
-    if (!headers.ok()) continue;
-    ranges += headers->size();
-    for (const auto* header : *headers) updates += header->applied.load();
+  for (std::uint32_t shard = 0; shard < shards_.size(); ++shard) {
+    ServerUse& use = uses[view_.server_of[shard]];
+    use.shards.push_back(shard);
+    bytes += shards_[shard].store.bytes();
+    add_shard(use, shards_[shard].store, static_cast<std::uint32_t>(shards_.size()));
   }
-  return nlohmann::json{{"pid", pid_},
-                        {"shards", options_.shards},
-                        {"bytes", bytes},
-                        {"clients", clients_},
-                        {"ranges", ranges},
-                        {"updates", updates},
-                        {"restarts", starts_ == 0 ? 0 : starts_ - 1}}
-      .dump();
+  std::uint64_t ranges = 0, updates = 0, restarts = 0;
+  auto servers = nlohmann::json::array();
+  for (const auto& [number, server] : servers_) {
+    if (server.state == State::kLeft) continue;
+    const ServerUse& use = uses[number];
+    const std::uint64_t again = server.starts == 0 ? 0 : server.starts - 1;
+    auto tables = nlohmann::json::object();
+    for (const auto& [name, numbers] : use.tables) tables[name] = short_list(numbers);
+    servers.push_back({{"server", number},
+                       {"pid", server.pid},
+                       {"shards", use.shards},
+                       {"ranges", use.ranges},
+                       {"bytes", use.bytes},
+                       {"updates", use.updates},
+                       {"restarts", again},
+                       {"tables", std::move(tables)}});
+    ranges += use.ranges;
+    updates += use.updates;
+    restarts += again;
+  }
+  nlohmann::json out{{"view", view_.number}, {"bytes", bytes},     {"clients", clients_},
+                     {"ranges", ranges},     {"updates", updates}, {"restarts", restarts},
+                     {"servers", servers}};
+  out["moves"] = nlohmann::json::array();
+  for (const collective::ps::ShardMove& move : moves_) {
+    out["moves"].push_back(
+        {{"shard", move.shard}, {"from", move.from}, {"to", move.to}, {"why", move.why}});
+  }
+  std::string text = out.dump();
+  if (text.size() < base::kMostDescriptorText) return text;
+  for (nlohmann::json& server : out["servers"]) server.erase("tables");  // too many to list
+  return out.dump();
 }
 
 }  // namespace regroup::job

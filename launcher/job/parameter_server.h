@@ -1,11 +1,13 @@
-// The parameter server of this host: memory that outlives its servers, and regroup-ps, which is
-// started again whenever it ends. docs/design/ps_store.md.
+// The parameter server of this host: memory that outlives its servers, and processes regroup-ps,
+// each of which is started again whenever it ends. docs/design/ps_store.md, ps_lanes.md.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +15,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/ps/handover.h"
+#include "collective/ps/placement.h"
 #include "collective/ps/segment.h"
+#include "collective/ps/server.h"
 #include "launcher/process/piped_process.h"
 #include "launcher/spec/request.h"
 #include "launcher/transport/unix_socket.h"
@@ -21,13 +25,15 @@
 namespace regroup::job {
 
 struct ParameterServerOptions {
-  std::string program;            // path of regroup-ps
-  spec::Environment environment;  // its
-  std::string memory_socket;      // where members get the memory's descriptors
-  std::string status_socket;      // where `regroup status` gets status_json()
-  std::uint64_t seed = 0;         // of initial rows
-  std::uint64_t bytes = 0;        // of all tables
-  std::uint32_t shards = 1;       // threads of the server
+  std::string program;             // path of regroup-ps
+  spec::Environment environment;   // its
+  std::string memory_socket;       // where members get the memory's descriptors
+  std::string status_socket;       // where `regroup status` gets status_json()
+  std::string resize_socket;       // where `regroup resize ps=N` asks for N servers
+  std::uint64_t seed = 0;          // of initial rows
+  std::uint64_t bytes = 0;         // of all tables
+  std::uint32_t servers = 1;       // processes at first, and at least
+  std::uint32_t most_servers = 1;  // by resize()
 };
 
 // How a server ended, and what becomes of it.
@@ -55,11 +61,13 @@ class ServerRestarts {
   int failed_ = 0;  // of them, no kills
 };
 
-// The memory that options ask for. kInvalidArgument: too little or too much for a shard.
+// The memory that options ask for: a shard for each server. If their number may change: two for
+// each of the most, as far as there is memory, so that any number of servers has about as many
+// each. kInvalidArgument: too little or too much for a shard.
 [[nodiscard]] base::Result<collective::ps::ServerMemorySpec> memory_spec(
     const ParameterServerOptions& options);
 
-// Used by the loop's thread. The destructor ends the server; the memory lasts as long as a member
+// Used by the loop's thread. The destructor ends the servers; the memory lasts as long as a member
 // has it mapped.
 class ParameterServer {
  public:
@@ -68,7 +76,7 @@ class ParameterServer {
     std::function<void()> failed;                  // no server can be started: end the job
     std::function<bool()> ending;                  // the job ends: no server is started any more
   };
-  // Makes the memory, listens, starts the first server. kInvalidArgument, kResourceExhausted: there
+  // Makes the memory, listens, starts the servers. kInvalidArgument, kResourceExhausted: there
   // is no such memory. Blocks to reserve the memory.
   [[nodiscard]] static base::Result<std::unique_ptr<ParameterServer>> start(
       boost::asio::io_context& loop, ParameterServerOptions options, Events events);
@@ -76,30 +84,61 @@ class ParameterServer {
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
-  // {"pid", "shards", "bytes", "clients", "ranges", "updates", "restarts"}; `updates`: pushes that
-  // are applied, one for each range; `bytes`: of all segments;
-  // `clients`: processes that have asked for the memory.
+  // Sets the number of servers. New ones get shards once they are ready; those that leave give
+  // theirs to the rest at once. Nothing is lost. Returns a sentence. kInvalidArgument: the options
+  // do not allow it. Other errors: a server cannot be started.
+  [[nodiscard]] base::Result<std::string> resize(std::uint32_t servers);
+
+  // {"view", "bytes", "clients", "ranges", "updates", "restarts", "servers", "moves"}; `bytes`:
+  // of all segments; `updates`: pushes that are applied, one for each range; `clients`: processes
+  // that have asked for the memory. For each server {"server", "pid", "shards", "ranges", "bytes",
+  // "updates", "restarts", "tables"}: `bytes` are those in use; `tables`: by name the numbers of
+  // the ranges, as "0-3,8". For each move of the last view {"shard", "from", "to", "why"}.
   [[nodiscard]] std::string status_json();
 
  private:
   ParameterServer(boost::asio::io_context& loop, ParameterServerOptions options, Events events);
-  [[nodiscard]] base::Status start_server();
-  void on_end(int wait_status);
+  // kJoining until it is ready to get shards; a server of kLeft may join again.
+  enum class State : std::uint8_t { kJoining, kServing, kLeaving, kLeft };
+  struct Server {
+    Server(boost::asio::io_context& loop, std::uint32_t its) : number(its), back_off(loop) {}
+    const std::uint32_t number;
+    State state = State::kJoining;
+    boost::asio::steady_timer back_off;
+    ServerRestarts restarts;
+    std::shared_ptr<process::PipedProcess> process;
+    base::TimePoint started{};
+    pid_t pid = 0;  // 0: none runs
+    std::uint64_t starts = 0;
+  };
+  [[nodiscard]] base::Status make_memory();
+  // What messages call it.
+  [[nodiscard]] std::string name_of(const Server& server) const;
+  [[nodiscard]] base::Status start_server(Server& server);
+  [[nodiscard]] base::Status add_server();
+  void remove_server();
+  // Servers that join or serve, by number.
+  [[nodiscard]] std::vector<Server*> staying();
+  // The next view: shards go to the servers that serve.
+  void change_view();
+  void on_line(Server& server, std::string_view line, bool error);
+  void on_end(Server& server, int wait_status);
+  void wait_for_word(base::Fd socket);
+  void answer_word();
   void give_memory(base::Fd socket);
 
   boost::asio::io_context& loop_;
   const ParameterServerOptions options_;
   const Events events_;
   collective::ps::OwnedServerMemory memory_;
-  std::vector<collective::ps::StoreMemory> stores_;  // by shard, to read
+  std::vector<collective::ps::MappedShard> shards_;
+  collective::ps::View view_;
+  std::vector<collective::ps::ShardMove> moves_;  // that led to it
   transport::Listener members_;
   transport::Listener askers_;
-  boost::asio::steady_timer back_off_;
-  ServerRestarts restarts_;
-  std::shared_ptr<process::PipedProcess> server_;
-  base::TimePoint started_{};
-  pid_t pid_ = 0;  // 0: none runs
-  std::uint64_t starts_ = 0;
+  transport::Listener resizers_;
+  boost::asio::posix::stream_descriptor resizer_;  // the last one that has connected
+  std::map<std::uint32_t, Server> servers_;        // by number
   std::uint64_t clients_ = 0;
 };
 

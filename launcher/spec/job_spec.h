@@ -46,7 +46,8 @@ struct JobSpec {
   // --ps-memory: bytes of the tables of a parameter server, which is the role ps of the command
   // line and none of `roles`; 0: there is none.
   std::uint64_t ps_memory = 0;
-  std::uint32_t ps_servers = 0;  // its count
+  std::uint32_t ps_servers = 0;  // its count, or the least of --role ps=MIN:MAX
+  std::uint32_t ps_most_servers = 0;
   std::string job_file;          // --job
   std::string job_name;          // given in the job file
   Compat compat = Compat::kOpenMpi;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <map>
 #include <span>
 #include <string_view>
@@ -32,8 +33,9 @@ constexpr std::string_view kHelp =
     "these numbers: for each shard its lanes and the segments of its store. Waits until the\n"
     "server before it has ended, and goes on where that one stopped. It is started by\n"
     "regroup. SIGTERM ends it with exit status 0. --server: its number, 0 by default. It serves\n"
-    "the shards that the stores name this server for. --with-parent: it ends when its parent,\n"
-    "process PID, has ended.\n";
+    "the shards that the stores name this server for, and prints \"ready\". --with-parent: it "
+    "ends\n"
+    "when its parent, process PID, has ended.\n";
 // How long it waits for the server before it. The kernel frees its locks as it ends.
 constexpr std::chrono::seconds kTakeover{60};
 
@@ -100,6 +102,10 @@ int main(int argc, char** argv) {
   }
   auto server = Server::start(*memory, kTakeover, number);
   if (!server.ok()) return fail(server.status(), 1);
+  if (given.contains("--server")) {
+    fmt::print("ready\n");  // for shards
+    std::fflush(stdout);
+  }
   std::thread([&ending, &running = **server] {
     int signal = 0;
     ::sigwait(&ending, &signal);

@@ -292,6 +292,31 @@ TEST_F(KillsOfSeveral, ShardsMoveBetweenServersWhileClientsPush) {
   EXPECT_EQ(servers[1].end(SIGTERM), 0);
 }
 
+// A server is killed while it takes a shard over, or while it gives one up.
+TEST_F(KillsOfSeveral, ServersAreKilledWhileShardsMove) {
+  std::vector<Child> servers;
+  for (std::uint32_t i = 0; i < kServers; ++i) servers.push_back(served_.server(i));
+  std::vector<std::uint32_t> server_of{0, 1, 2};
+  std::vector<Child> pushing = clients();
+  std::mt19937 random(6);
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_NO_FATAL_FAILURE(await_pushes(pushes() + 1));
+    const std::size_t shard = random() % kServers;
+    const std::uint32_t from = server_of[shard];
+    server_of[shard] = (from + 1 + random() % 2) % kServers;
+    served_.assign(server_of);
+    ::usleep(random() % 300);
+    const std::uint32_t killed = round % 2 == 0 ? from : server_of[shard];
+    ASSERT_TRUE(WIFSIGNALED(servers[killed].end(SIGKILL)));
+    servers[killed] = served_.server(killed);
+  }
+  ASSERT_NO_FATAL_FAILURE(await_pushes(pushes() + 100));
+  shared_->stop = true;
+  for (Child& client : pushing) EXPECT_EQ(client.end(), 0);
+  check_all();
+  for (Child& server : servers) EXPECT_EQ(server.end(SIGTERM), 0);
+}
+
 TEST_F(KillsOfSeveral, PushesToTheOthersGoOnWhileOneIsDead) {
   std::vector<Child> servers;
   for (std::uint32_t i = 0; i < kServers; ++i) servers.push_back(served_.server(i));

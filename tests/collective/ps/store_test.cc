@@ -51,6 +51,27 @@ TEST(PsSegment, AStoreOfOtherNumbersIsRefused) {
             base::Code::kInvalidArgument);
 }
 
+TEST(PsSegment, PlacesOfTablesOutliveTheServer) {
+  const SmallStore store;
+  const std::vector<std::uint32_t> places{0, 2, 1, 2};
+  {
+    const auto writer = Store::attach(store.memory);
+    ASSERT_TRUE((*writer)->place_table(counts(3), places).ok());
+    EXPECT_EQ((*writer)->place_table({.name = "?"}, places).code(), base::Code::kInvalidArgument);
+  }
+  const StoreMemory reader = store.map(StoreMemory::Mode::kRead);
+  const auto tables = tables_in(reader);
+  ASSERT_EQ(tables->size(), 1U);
+  EXPECT_EQ(tables->at(0).spec, counts(3));
+  EXPECT_EQ(tables->at(0).shard_of, places);
+  EXPECT_EQ(used_bytes(reader), kBlockBytes);
+  EXPECT_TRUE(ranges_in(reader)->empty());
+  // It is no range, and takes no memory but its block.
+  const auto successor = Store::attach(store.memory);
+  EXPECT_EQ((*successor)->range(kTableId), nullptr);
+  EXPECT_TRUE((*successor)->open_range(1, counts(3), kAll).ok());
+}
+
 TEST(PsSegment, AStoreOfTheDefaultNumbersFits) {
   const auto segment = make_segment(kSegmentBytes);
   ASSERT_TRUE(segment.ok()) << segment.status().to_string();

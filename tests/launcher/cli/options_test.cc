@@ -198,6 +198,11 @@ TEST(Options, ControlCommands) {
   EXPECT_EQ(command.verb, Verb::kResize);
   EXPECT_EQ(command.control.number, 3U);
   EXPECT_EQ(command.control.job, "abc");
+  EXPECT_FALSE(command.control.servers);
+  command = parsed_line({"resize", "ps=3", "abc"});
+  EXPECT_TRUE(command.control.servers);
+  EXPECT_EQ(command.control.number, 3U);
+  EXPECT_THAT(why_refused({"resize", "ps=0"}), testing::HasSubstr("expected a whole number >= 1"));
   EXPECT_EQ(parsed_line({"notice", "0"}).verb, Verb::kNotice);
   EXPECT_EQ(parsed_line({"kill-member", "2"}).verb, Verb::kKillMember);
   EXPECT_EQ(why_refused({"resize"}), "resize: MEMBERS is missing");

@@ -41,7 +41,7 @@ TEST(ServerRestarts, AServerThatFailsAtItsStartAgainAndAgainEndsTheJob) {
 
 TEST(ServerMemory, IsCutIntoFewSegments) {
   const auto cut = [](std::uint64_t bytes, std::uint32_t shards) {
-    return memory_spec({.bytes = bytes, .shards = shards});
+    return memory_spec({.bytes = bytes, .servers = shards, .most_servers = shards});
   };
   EXPECT_EQ(cut(1 << 30, 1)->segments, 16U);
   EXPECT_EQ(cut(1 << 30, 1)->segment_bytes, collective::ps::kSegmentBytes);
@@ -65,18 +65,35 @@ TEST(ServerMemory, IsCutIntoFewSegments) {
   const auto wide = cut(64ULL << 30, 64);
   EXPECT_LE(wide->shards * (wide->segments + 1), 250U);
   EXPECT_EQ(cut(1 << 20, 1).status().message(),
-            "--ps-memory 1048576: expected 67108864 to 137438953472 bytes for each of 1 thread "
+            "--ps-memory 1048576: expected 67108864 to 137438953472 bytes for each of 1 server "
             "(--role ps=1), got 1048576");
   EXPECT_EQ(cut(64 << 20, 2).status().message(),
-            "--ps-memory 67108864: expected 67108864 to 137438953472 bytes for each of 2 threads "
+            "--ps-memory 67108864: expected 67108864 to 137438953472 bytes for each of 2 servers "
             "(--role ps=2), got 33554432");
 }
 
-TEST(ServerMemory, IsRefusedForMoreThreadsThanAServerHas) {
-  for (const std::uint32_t threads : {0U, 65U, 126U, 250U, 251U, 100'000U}) {
-    EXPECT_EQ(
-        memory_spec({.bytes = 1ULL << 40, .shards = threads}).status().message(),
-        fmt::format("--role ps={}: expected 1 to 64 threads of the parameter server", threads));
+TEST(ServerMemory, HasTwoShardsForEachOfTheMostServers) {
+  const auto cut = [](std::uint64_t bytes, std::uint32_t least, std::uint32_t most) {
+    return memory_spec({.bytes = bytes, .servers = least, .most_servers = most});
+  };
+  EXPECT_EQ(cut(1 << 30, 2, 4)->shards, 8U);
+  EXPECT_EQ(cut(320 << 20, 2, 4)->shards, 5U) << "64 MiB each";
+  EXPECT_EQ(cut(1 << 30, 4, 4)->shards, 4U);
+  EXPECT_EQ(cut(64ULL << 30, 1, 64)->shards, 64U);
+  EXPECT_EQ(cut(1 << 30, 1, 1)->lane_bytes, 16U << 20);
+  EXPECT_EQ(cut(1 << 30, 2, 4)->lane_bytes, 10U << 20) << "lanes of a client take less than before";
+  EXPECT_EQ(cut(128 << 20, 1, 3).status().message(),
+            "--ps-memory 134217728: expected 67108864 to 137438953472 bytes for each of 3 servers "
+            "(--role ps=1:3), got 44739242");
+  EXPECT_EQ(cut(1 << 30, 1, 65).status().message(), "--role ps=1:65: expected 1 to 64 servers");
+}
+
+TEST(ServerMemory, IsRefusedForMoreServersThanShards) {
+  for (const std::uint32_t servers : {0U, 65U, 126U, 250U, 251U, 100'000U}) {
+    EXPECT_EQ(memory_spec({.bytes = 1ULL << 40, .servers = servers, .most_servers = servers})
+                  .status()
+                  .message(),
+              fmt::format("--role ps={}: expected 1 to 64 servers", servers));
   }
 }
 
