@@ -12,7 +12,7 @@
 
 namespace regroup::base {
 
-inline constexpr std::size_t kMostDescriptors = 250;      // the kernel's limit is 253
+inline constexpr std::size_t kMostDescriptors = 250;          // the kernel's limit is 253
 inline constexpr std::size_t kMostDescriptorText = 64 << 10;  // bytes
 
 // Sends the message, with duplicates of the descriptors, as the first of a new connection, whose

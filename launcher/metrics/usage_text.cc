@@ -79,6 +79,7 @@ constexpr MemberMetric kProgressMetrics[] = {
 
 // Of `parameter_server` in the status.
 constexpr MemberMetric kServerMetrics[] = {
+    {"regroup_ps_view", "gauge", "Number of the view: which server has which ranges.", "view"},
     {"regroup_ps_ranges", "gauge", "Ranges of all tables of the parameter server.", "ranges"},
     {"regroup_ps_updates_total", "counter", "Pushes applied, one for each range.", "updates"},
     {"regroup_ps_clients_total", "counter", "Processes that have joined the parameter server.",
@@ -86,6 +87,14 @@ constexpr MemberMetric kServerMetrics[] = {
     {"regroup_ps_restarts_total", "counter", "Servers that were started after another's end.",
      "restarts"},
     {"regroup_ps_store_bytes", "gauge", "Memory of the tables.", "bytes"}};
+// Of each of its servers.
+constexpr MemberMetric kOneServerMetrics[] = {
+    {"regroup_ps_server_ranges", "gauge", "Ranges that the server has.", "ranges"},
+    {"regroup_ps_server_updates_total", "counter", "Pushes applied to the server's ranges.",
+     "updates"},
+    {"regroup_ps_server_used_bytes", "gauge", "Memory that the server's ranges use.", "bytes"},
+    {"regroup_ps_server_restarts_total", "counter", "Starts of the server after an end of it.",
+     "restarts"}};
 
 // The metrics that `of` has.
 void add_known(std::string& out, std::span<const MemberMetric> metrics, const std::string& job,
@@ -218,7 +227,16 @@ std::string prometheus_text(const std::string& status_json) {
         "# TYPE regroup_plane_info gauge\nregroup_plane_info{{job=\"{}\",plane=\"{}\"}} 1\n",
         job, escaped(plane->get<std::string>()));
   add_known(out, kProgressMetrics, job, status.value("progress", json::object()));
-  add_known(out, kServerMetrics, job, status.value("parameter_server", json::object()));
+  const json server = status.value("parameter_server", json::object());
+  add_known(out, kServerMetrics, job, server);
+  for (const MemberMetric& one : kOneServerMetrics) {
+    if (!server.is_object() || !server.contains("servers")) break;
+    Metric metric(out, one.name, one.type, one.help);
+    for (const json& each : server["servers"]) {
+      metric.add(fmt::format("job=\"{}\",server=\"{}\"", job, each.value("server", 0U)), each,
+                 one.field);
+    }
+  }
   const json members = status.value("members", json::array());
   for (const MemberMetric& one : kMemberMetrics) {
     Metric metric(out, one.name, one.type, one.help);

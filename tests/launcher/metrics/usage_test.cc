@@ -219,12 +219,23 @@ TEST(UsageText, PrometheusShowsTheProgressThatIsKnown) {
 }
 
 TEST(UsageText, PrometheusShowsTheParameterServer) {
-  const nlohmann::json status = {{"job", "j"},
-                                 {"parameter_server", {{"updates", 81920}, {"restarts", 1}}}};
+  const nlohmann::json status = {
+      {"job", "j"},
+      {"parameter_server",
+       {{"updates", 81920},
+        {"restarts", 1},
+        {"view", 3},
+        {"servers",
+         {{{"server", 0}, {"ranges", 9}, {"updates", 5}}, {{"server", 1}, {"ranges", 7}}}}}}};
   const std::string text = prometheus_text(status.dump());
   EXPECT_THAT(text, HasSubstr("# TYPE regroup_ps_updates_total counter\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_updates_total{job=\"j\"} 81920\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_restarts_total{job=\"j\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_view{job=\"j\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE regroup_ps_server_ranges gauge\n"
+                              "regroup_ps_server_ranges{job=\"j\",server=\"0\"} 9\n"
+                              "regroup_ps_server_ranges{job=\"j\",server=\"1\"} 7\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_server_updates_total{job=\"j\",server=\"0\"} 5\n"));
   EXPECT_THAT(prometheus_text(R"({"job": "j"})"), testing::Not(HasSubstr("regroup_ps_")));
 }
 
