@@ -30,7 +30,7 @@ DeviceHarvest::~DeviceHarvest() {
   const collective::cuda::Driver& driver = stream_.driver();
   for (Table& table : tables_) outgrown_.push_back(std::move(table));
   for (Table& table : outgrown_) {
-    if (!stream_.answers()) {
+    if (!stream_.drain()) {
       (void)table.memory.release();  // the device may read it still
       continue;
     }

@@ -31,15 +31,22 @@ std::span<std::byte> span_of(DevicePointer pointer, std::size_t bytes) {
 
 Result<std::unique_ptr<DevicePlane>> DevicePlane::open(const DeviceStream& stream,
                                                        Participant& self, Kernels kernels,
-                                                       collective::Dtype dtype,
+                                                       MappedLine own, collective::Dtype dtype,
                                                        std::size_t leaf_bytes) {
   std::unique_ptr<DevicePlane> plane(
       new DevicePlane(stream, self, std::move(kernels), dtype, leaf_bytes));
-  REGROUP_RETURN_IF_ERROR(plane->prepare());
+  REGROUP_RETURN_IF_ERROR(plane->prepare(std::move(own)));
   return plane;
 }
 
-Status DevicePlane::prepare() {
+Result<MappedLine> DevicePlane::map_own(const DeviceStream& stream,
+                                        const ReceivedLines::Line& line) {
+  return MappedLine::map(stream.driver(), line.descriptor.get(), line.line.bytes,
+                         stream.device_index(), MappedLine::Access::kReadWrite,
+                         fmt::format("the device line of slot {}", line.line.slot));
+}
+
+Status DevicePlane::prepare(MappedLine own) {
   scratch_ = std::make_unique<collective::cuda::DeviceScratch>(driver_);
   REGROUP_ASSIGN_OR_RETURN(pair_, collective::cuda::TreePlan::compile(kPair, 2));
   REGROUP_ASSIGN_OR_RETURN(watcher_,
@@ -47,16 +54,18 @@ Status DevicePlane::prepare() {
                                driver_, [&arena = self_.arena()] { shmem::ring_all(arena); }));
   REGROUP_RETURN_IF_ERROR(stream_.check(
       driver_.stream_create(&sums_, collective::cuda::kNonBlockingStream, 0), "cuStreamCreate"));
-  REGROUP_ASSIGN_OR_RETURN(own_, map(self_.slot_id().slot));
+  const ReceivedLines::Line* const line = self_.device_lines().of(self_.slot_id().slot);
+  own_ = &lines_.emplace(line->line.line, Line{std::move(own), line->line}).first->second;
   return {};
 }
 
 // Calls that free something wait for the device, which may not answer.
 DevicePlane::~DevicePlane() {
+  const bool late = watcher_ && watcher_->status().code() == base::Code::kDeadlineExceeded;
+  if (late || (reducer_ && !reducer_->answers())) stream_.abandon();
   watcher_.reset();
-  const bool answers = stream_.answers() && (reducer_ == nullptr || reducer_->answers());
   reducer_.reset();
-  if (!answers) {
+  if (!stream_.drain()) {
     if (scratch_) scratch_->abandon();
     for (auto& [id, line] : lines_) line.memory.abandon();
     return;
@@ -71,24 +80,27 @@ Result<const DevicePlane::Line*> DevicePlane::map(proto::SlotIndex slot) {
     return base::unavailable(fmt::format("the member in slot {} has no device line", slot));
   auto found = lines_.find(line->line.line);
   if (found == lines_.end()) {
-    const auto access = slot == self_.slot_id().slot ? MappedLine::Access::kReadWrite
-                                                     : MappedLine::Access::kReadOnly;
-    REGROUP_ASSIGN_OR_RETURN(
-        auto mapped,
-        MappedLine::map(driver_, line->descriptor.get(), line->line.bytes, stream_.device_index(),
-                        access, fmt::format("the device line of slot {}", slot)));
+    REGROUP_ASSIGN_OR_RETURN(auto mapped,
+                             MappedLine::map(driver_, line->descriptor.get(), line->line.bytes,
+                                             stream_.device_index(), MappedLine::Access::kReadOnly,
+                                             fmt::format("the device line of slot {}", slot)));
     found = lines_.emplace(line->line.line, Line{std::move(mapped), line->line}).first;
   }
   return &found->second;
 }
 
-// Their memory is free when no member has them mapped.
-void DevicePlane::unmap_lost_lines() {
+// Their memory is free when no member has them mapped. To unmap waits for the device, without a
+// deadline.
+Status DevicePlane::unmap_lost_lines() {
   std::set<proto::DeviceLineId> known{own_->line.line};
   for (proto::SlotIndex slot = 0; slot < self_.arena().spec().slots; ++slot) {
     if (const auto* line = self_.device_lines().of(slot)) known.insert(line->line.line);
   }
-  std::erase_if(lines_, [&](const auto& entry) { return !known.contains(entry.first); });
+  const auto is_lost = [&](const auto& entry) { return !known.contains(entry.first); };
+  if (std::ranges::none_of(lines_, is_lost)) return {};
+  REGROUP_RETURN_IF_ERROR(stream_.wait("work before the memory of lost members is unmapped"));
+  std::erase_if(lines_, is_lost);
+  return {};
 }
 
 Result<DevicePointer> DevicePlane::buffer_of(proto::SlotIndex slot, std::uint32_t buffer) {
@@ -160,8 +172,12 @@ bool DevicePlane::copies_for_the_dead() {
 }
 
 Status DevicePlane::enter() {
+  if (reducer_ && !reducer_->answers()) stream_.abandon();
   reducer_.reset();
-  unmap_lost_lines();
+  if (!stream_.answers())
+    return base::deadline_exceeded(
+        fmt::format("GPU {}: its work was not done in time", stream_.device_index()));
+  REGROUP_RETURN_IF_ERROR(unmap_lost_lines());
   collective::cuda::DeviceReducerSpec spec;
   std::vector<std::string> gpus;
   for (const proto::WorldMember& member : self_.world().members) {

@@ -31,14 +31,15 @@ namespace regroup::elastic {
 class DevicePlane {
  public:
   using Kernels = collective::cuda::DeviceKernels;
-  // For a member with a device line: maps it and starts the watcher.
+  // Maps the device line of this member. Errors are the driver's.
+  [[nodiscard]] static base::Result<collective::cuda::MappedLine> map_own(
+      const DeviceStream& stream, const ReceivedLines::Line& line);
+  // For a member with a device line, mapped as `own`: starts the watcher.
   // `leaf_bytes`: of a gradient. `stream` and `self` must outlive this object. Errors are the
   // driver's.
-  [[nodiscard]] static base::Result<std::unique_ptr<DevicePlane>> open(const DeviceStream& stream,
-                                                                       Participant& self,
-                                                                       Kernels kernels,
-                                                                       collective::Dtype dtype,
-                                                                       std::size_t leaf_bytes);
+  [[nodiscard]] static base::Result<std::unique_ptr<DevicePlane>> open(
+      const DeviceStream& stream, Participant& self, Kernels kernels,
+      collective::cuda::MappedLine own, collective::Dtype dtype, std::size_t leaf_bytes);
   ~DevicePlane();
   DevicePlane(const DevicePlane&) = delete;
   DevicePlane& operator=(const DevicePlane&) = delete;
@@ -71,6 +72,8 @@ class DevicePlane {
                                     base::TimePoint deadline);
   // The first failure of work that a seal waits for.
   [[nodiscard]] base::Status status() const { return watcher_->status(); }
+  // After a wait for seals that took too long: why this member's own are not there; ok: they are.
+  [[nodiscard]] base::Status overdue() const { return watcher_->overdue(); }
 
  private:
   using Driver = collective::cuda::Driver;
@@ -84,14 +87,14 @@ class DevicePlane {
         kernels_(std::move(kernels)),
         dtype_(dtype),
         bytes_(leaf_bytes) {}
-  [[nodiscard]] base::Status prepare();
+  [[nodiscard]] base::Status prepare(collective::cuda::MappedLine own);
   struct Line {
     collective::cuda::MappedLine memory;
     proto::DeviceLine line;
   };
   // The line of the member in `slot`, mapped.
   [[nodiscard]] base::Result<const Line*> map(proto::SlotIndex slot);
-  void unmap_lost_lines();
+  [[nodiscard]] base::Status unmap_lost_lines();
   [[nodiscard]] base::Result<DevicePointer> buffer_of(proto::SlotIndex slot, std::uint32_t buffer);
   [[nodiscard]] base::Result<DevicePointer> upload(const SealedSum& sum, std::size_t number);
   [[nodiscard]] collective::cuda::Mark mark_of(std::uint32_t buffer, proto::Seal seal) const;

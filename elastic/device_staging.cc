@@ -31,7 +31,7 @@ Result<std::unique_ptr<DeviceStaging>> DeviceStaging::open(std::unique_ptr<Devic
 
 // After an error of the device these calls fail, and the end of the process frees everything.
 DeviceStaging::~DeviceStaging() {
-  if (!stream_->answers()) return;
+  if (!stream_->drain()) return;
   const collective::cuda::Driver& driver = stream_->driver();
   for (void* host : pinned_) (void)driver.host_unregister(host);
   if (leaf_ != 0) (void)driver.memory_free(leaf_);

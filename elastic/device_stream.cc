@@ -102,6 +102,16 @@ Status DeviceStream::change_stream(void* stream) {
   return {};
 }
 
+bool DeviceStream::drain() const {
+  if (!answers_ || driver_.event_record(event_, stream_) != DriverResult::kSuccess) return answers_;
+  const auto begin = std::chrono::steady_clock::now();
+  while (answers_ && driver_.event_query(event_) == DriverResult::kNotReady) {
+    if (std::chrono::steady_clock::now() - begin > kDrainLimit) answers_ = false;
+    std::this_thread::sleep_for(kSleep);
+  }
+  return answers_;
+}
+
 Status DeviceStream::wait(const char* what) const {
   REGROUP_RETURN_IF_ERROR(check(driver_.event_record(event_, stream_), "cuEventRecord"));
   return wait(event_, what);

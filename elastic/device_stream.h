@@ -2,6 +2,7 @@
 // deadline.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +59,13 @@ class DeviceStream {
   [[nodiscard]] base::Duration deadline() const { return deadline_; }
   // False after a wait that took too long: calls that free something would wait without a limit.
   [[nodiscard]] bool answers() const { return answers_; }
+  void abandon() const { answers_ = false; }  // another wait for the device took too long
+  // For the end of what has memory of the device: waits at most kDrainLimit for the work on the
+  // stream. False: answers() is, from now on. After an error of the device no work is under way.
+  [[nodiscard]] bool drain() const;
+  static constexpr std::chrono::seconds kDrainLimit{5};
+  // Waits until what is on the stream now is done.
+  [[nodiscard]] base::Status wait(const char* what) const;
   // Ok, or "GPU 0: CALL: NAME OF THE RESULT (...)".
   [[nodiscard]] base::Status check(collective::cuda::DriverResult result,
                                    const std::string& call) const;
@@ -68,8 +76,6 @@ class DeviceStream {
         stream_(static_cast<collective::cuda::Stream>(stream)),
         deadline_(deadline) {}
   [[nodiscard]] base::Status prepare(std::optional<int> device);
-  // Waits until what is on the stream now is done.
-  [[nodiscard]] base::Status wait(const char* what) const;
 
   const collective::cuda::Driver driver_;
   collective::cuda::DeviceIndex device_ = 0;

@@ -66,7 +66,8 @@ Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_
 base::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 proto::Join declaration,
                                                                 proto::PlaneFacts planes,
-                                                                base::Duration timeout) {
+                                                                base::Duration timeout,
+                                                                const UseLine& use_line) {
   if (env.alone && env.checkpoint_every > 0 && env.member == 0) warn_of_no_checkpoints();
   if (env.alone) return alone(env, declaration, timeout, "REGROUP_WORLD=alone: a world of one");
   REGROUP_ASSIGN_OR_RETURN(const auto launch, read_launch());
@@ -81,7 +82,7 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
     declaration.member = env.member;
     // SIGTERM ends a rank of fixed size, unless there is a state to save first.
     const bool takes_notice = !env.fixed || env.checkpoint_every > 0;
-    return through(std::move(link), std::move(declaration), std::move(planes), timeout,
+    return through(std::move(link), std::move(declaration), std::move(planes), timeout, use_line,
                    takes_notice);
   }
   if (!launch.has_value()) return alone(env, declaration, timeout, "no launcher: a world of one");
@@ -89,8 +90,9 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   if (ranks.rank_joined != 0) return alone(env, declaration, timeout, inside(ranks.rank_joined));
   REGROUP_ASSIGN_OR_RETURN(auto met, connect_ranks(ranks, env, timeout));
   declaration.member = ranks.rank;
-  auto joined = through(std::move(met.link), std::move(declaration), std::move(planes), timeout,
-                        /*takes_notice=*/false);
+  auto joined =
+      through(std::move(met.link), std::move(declaration), std::move(planes), timeout, use_line,
+              /*takes_notice=*/false);
   if (!joined.ok()) return joined;
   count_world();
   (*joined)->server_ = std::move(met.server);
@@ -109,11 +111,9 @@ base::Result<std::uint32_t> Participant::expected_shards(const Environment& env)
       "checkpoint of one of its hosts; start it with --shards V");
 }
 
-base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,
-                                                                proto::Join declaration,
-                                                                proto::PlaneFacts planes,
-                                                                base::Duration timeout,
-                                                                bool takes_notice) {
+base::Result<std::unique_ptr<Participant>> Participant::through(
+    AgentLink link, proto::Join declaration, proto::PlaneFacts planes, base::Duration timeout,
+    const UseLine& use_line, bool takes_notice) {
   REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
   base::Fd memfd;
   REGROUP_ASSIGN_OR_RETURN(auto answer, link.receive(now() + timeout, &memfd));
@@ -136,6 +136,7 @@ base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link,
   if (why_not_cuda.empty())
     why_not_cuda =
         why_no_leaf_buffers(lines.of(welcome->slot), arena.spec().shards, welcome->no_device_line);
+  if (why_not_cuda.empty() && use_line) why_not_cuda = use_line(*lines.of(welcome->slot)).message();
   std::string why = why_not_cuda;
   REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{std::move(planes)}));
   std::unique_ptr<Participant> joined(new Participant(

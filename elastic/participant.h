@@ -29,11 +29,13 @@ class Participant {
   // The number of shards of the job that connect() would join. kUnavailable: only the agent knows.
   [[nodiscard]] static base::Result<std::uint32_t> expected_shards(const Environment& env);
   // Joins through the agent of `env`, or through a rank of the launch that this process belongs to,
-  // or makes a World of one. Returns once the slot is claimed, before any World.
-  [[nodiscard]] static base::Result<std::unique_ptr<Participant>> connect(const Environment& env,
-                                                                          proto::Join declaration,
-                                                                          proto::PlaneFacts planes,
-                                                                          base::Duration timeout);
+  // or makes a World of one. Returns once the slot is claimed, before any World. `use_line`: called
+  // with this member's device line if plane cuda may use it, before the agent knows; an error says
+  // why it cannot.
+  using UseLine = std::function<base::Status(const ReceivedLines::Line& line)>;
+  [[nodiscard]] static base::Result<std::unique_ptr<Participant>> connect(
+      const Environment& env, proto::Join declaration, proto::PlaneFacts planes,
+      base::Duration timeout, const UseLine& use_line = {});
 
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
   [[nodiscard]] shmem::MemberSlot& own_slot() { return arena_.member_slot(slot_); }
@@ -113,11 +115,9 @@ class Participant {
                                                                         const proto::Join& join,
                                                                         base::Duration timeout,
                                                                         const std::string& why);
-  [[nodiscard]] static base::Result<std::unique_ptr<Participant>> through(AgentLink link,
-                                                                          proto::Join declaration,
-                                                                          proto::PlaneFacts planes,
-                                                                          base::Duration timeout,
-                                                                          bool takes_notice);
+  [[nodiscard]] static base::Result<std::unique_ptr<Participant>> through(
+      AgentLink link, proto::Join declaration, proto::PlaneFacts planes, base::Duration timeout,
+      const UseLine& use_line, bool takes_notice);
   // Tries to enter `world`; empty: it was revoked meanwhile.
   [[nodiscard]] base::Result<std::optional<Joined>> join(proto::World world);
   [[nodiscard]] bool newer_world();

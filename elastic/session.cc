@@ -459,8 +459,11 @@ Result<std::vector<SealedSum>> Session::Impl::await_sums(Step step) {
     std::optional<TimelineSpan> span;
     if (timeline_ && !all_sealed())
       span.emplace(timeline_.get(), "wait for gradients", missing_members());
-    REGROUP_RETURN_IF_ERROR(self_->wait(
-        all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
+    const Status waited = self_->wait(
+        all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step));
+    if (waited.code() == Code::kDeadlineExceeded && plane_)
+      REGROUP_RETURN_IF_ERROR(plane_->overdue());
+    REGROUP_RETURN_IF_ERROR(waited);
     REGROUP_RETURN_IF_ERROR(failed);
     REGROUP_ASSIGN_OR_RETURN(const bool moved, move_to_arena(*sums));
     if (!moved) return std::move(*sums);

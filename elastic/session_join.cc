@@ -247,6 +247,9 @@ proto::PlaneFacts planes_of(const Options& options, const Environment& env) {
   if (options.memory == Memory::kDevice) memory.gpu = options.device;
   proto::PlaneFacts planes = collective::backends::plane_facts(memory);
   std::string& cuda = planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
+  // A binding that could not use the device copies for that reason.
+  if (options.staged_by_caller && env.device_memory > 0)
+    if (std::string why = why_not_on_device(options.device); !why.empty()) cuda = std::move(why);
   if (cuda.empty() && !env.ledger.empty())
     cuda = "a ledger reads sums in the host's memory (--ledger)";
   return planes;
@@ -299,21 +302,34 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
       why = loaded.status().message();
     // Without that the agent gives no memory that plane cuda alone uses.
     if (planes.reason(proto::Plane::kCuda).empty()) {
-      REGROUP_ASSIGN_OR_RETURN(auto gpu, device->stream().device());
-      declaration.gpu = std::move(gpu.uuid);
-      declaration.gpu_free = gpu.free;
+      if (auto gpu = device->stream().device(); gpu.ok()) {
+        declaration.gpu = std::move(gpu->uuid);
+        declaration.gpu_free = gpu->free;
+      } else {
+        planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)] = gpu.status().message();
+      }
     }
   }
-  REGROUP_ASSIGN_OR_RETURN(auto self, Participant::connect(env, std::move(declaration),
-                                                           std::move(planes), options.deadline));
+  // Before Ready, too.
+  collective::cuda::MappedLine own;
+  const auto use_line = [&](const ReceivedLines::Line& line) {
+    auto mapped = DevicePlane::map_own(device->stream(), line);
+    if (mapped.ok()) own = std::move(*mapped);
+    return mapped.status();
+  };
+  REGROUP_ASSIGN_OR_RETURN(
+      auto self,
+      Participant::connect(env, std::move(declaration), std::move(planes), options.deadline,
+                           device ? use_line : Participant::UseLine()));
   if (!env.ledger.empty() &&
       self->arena().spec().elements != options.elements + mark_elements(self->shards()))
     return base::internal_error(fmt::format(
         "ledger: the job has {} shards, this member expected another number", self->shards()));
   std::unique_ptr<DevicePlane> plane;
   if (device && self->why_not_cuda().empty()) {
-    REGROUP_ASSIGN_OR_RETURN(plane, DevicePlane::open(device->stream(), *self, *kernels,
-                                                      options.dtype, device->sum().size()));
+    REGROUP_ASSIGN_OR_RETURN(
+        plane, DevicePlane::open(device->stream(), *self, *kernels, std::move(own), options.dtype,
+                                 device->sum().size()));
   }
   std::unique_ptr<DeviceHarvest> harvest;
   if (kernels) harvest = std::make_unique<DeviceHarvest>(device->stream(), *kernels, options.dtype);

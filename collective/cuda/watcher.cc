@@ -98,6 +98,18 @@ Status Watcher::status() const {
   return failed_;
 }
 
+Status Watcher::overdue() const {
+  const std::lock_guard lock(mutex_);
+  if (!failed_.ok() || watched_.empty()) return failed_;
+  return late(watched_.front(), base::SystemClock().now());
+}
+
+Status Watcher::late(const Watched& one, base::TimePoint now) const {
+  return base::deadline_exceeded(
+      fmt::format("GPU {}: {}: not done after {} s", device_, one.mark.work,
+                  std::chrono::duration_cast<std::chrono::seconds>(now - one.since).count()));
+}
+
 void Watcher::run() {
   static_cast<void>(driver_.context_set(context_));
   std::unique_lock lock(mutex_);
@@ -135,9 +147,7 @@ bool Watcher::poll() {
       failed_ =
           driver_.status(result, fmt::format("GPU {}: {}: cuEventQuery", device_, one.mark.work));
     } else if (now >= one.mark.deadline) {
-      failed_ = base::deadline_exceeded(
-          fmt::format("GPU {}: {}: not done after {} s", device_, one.mark.work,
-                      std::chrono::duration_cast<std::chrono::seconds>(now - one.since).count()));
+      failed_ = late(one, now);
     }
     return false;
   });

@@ -55,6 +55,9 @@ class Watcher {
   // kDeadlineExceeded, "GPU 1: leaf 5 of step 812: not done after 60 s". No word is stored after
   // it.
   [[nodiscard]] base::Status status() const;
+  // For who has waited too long for a word: status(), or kDeadlineExceeded with the oldest work
+  // that is not done; ok: there is none.
+  [[nodiscard]] base::Status overdue() const;
 
  private:
   struct Watched {
@@ -67,6 +70,7 @@ class Watcher {
       : driver_(driver), stored_(std::move(stored)) {}
   [[nodiscard]] base::Status prepare();
   [[nodiscard]] base::Result<DriverEvent> take_event();
+  [[nodiscard]] base::Status late(const Watched& one, base::TimePoint now) const;
   void run();
   bool poll();
   [[nodiscard]] base::Duration pause() const;

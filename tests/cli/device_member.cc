@@ -34,11 +34,10 @@ constexpr std::size_t kElements = 3001;
 constexpr std::size_t kFirst = 1200;
 constexpr std::size_t kSecond = 1204;
 
-[[noreturn]] void stop(const Status& status) {
-  if (status.code() == Code::kLeft) std::exit(0);
-  fmt::print(stderr, "device_member: {}\n", status.to_string());
-  std::exit(3);
-}
+struct Failed {
+  Status status;
+};
+[[noreturn]] void stop(const Status& status) { throw Failed{status}; }
 
 template <class T>
 T must(regroup::base::Result<T> result) {
@@ -113,13 +112,12 @@ void fill(regroup::elastic::Session& session, const Device& device, void* at,
   regroup::elastic::GradientPart odd[] = {parts[0], parts[1]};
   odd[1].begin += 1;
   odd[1].count -= 1;
-  if (session.fill_gradient(odd).code() != Code::kInvalidArgument) std::exit(4);
+  if (session.fill_gradient(odd).code() != Code::kInvalidArgument)
+    stop(regroup::base::internal_error("a part at 4 bytes was taken"));
   if (const Status filled = session.fill_gradient(parts); !filled.ok()) stop(filled);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   if (argc < 4 || argc > 6) return 2;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const auto steps = std::strtoull(argv[2], nullptr, 10);
@@ -188,4 +186,18 @@ int main(int argc, char** argv) {
   }
   if (const Status done = session->finish(); !done.ok()) stop(done);
   fmt::print("finished {:08x}\n", regroup::base::crc32c(std::as_bytes(std::span(weights))));
+  return 0;
+}
+
+}  // namespace
+
+// After an error the session ends before the process.
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Failed& failed) {
+    if (failed.status.code() == Code::kLeft) return 0;
+    fmt::print(stderr, "device_member: {}\n", failed.status.to_string());
+    return 3;
+  }
 }

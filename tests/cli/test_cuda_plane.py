@@ -3,7 +3,9 @@
 import os
 import re
 import signal
+from pathlib import Path
 
+import pytest
 from conftest import elastic, needs_device_kernels, until
 from test_planes import LEAF_MS, STEPS, alone, digest, env, status
 
@@ -28,6 +30,15 @@ def wait_for_plane(regroup, wanted: str) -> None:
 def kill(job, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     until(lambda: pid not in job.named("device_member"), "the end of a member")
+
+
+def newest(job) -> int:
+    """The living member with the highest number."""
+    numbers = {}
+    for pid in job.named("device_member"):
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        numbers[int(dict(v.split(b"=", 1) for v in variables if v)[b"REGROUP_MEMBER"])] = pid
+    return numbers[max(numbers)]
 
 
 def sizes(job) -> list[int]:
@@ -73,7 +84,7 @@ def test_members_die_and_come_without_a_change_of_a_bit(regroup, device_member):
         assert regroup.control("resize", str(size)).returncode == 0
         seen = len(sizes(job))
         until(lambda: size in sizes(job)[seen:], f"a step of {size} members")  # noqa: B023
-        kill(job, job.named("device_member")[-1])
+        kill(job, newest(job))
         seen = len(sizes(job))
         until(lambda: sizes(job)[seen:], "a step after the death")  # noqa: B023
     wait_for_plane(regroup, CUDA)
@@ -127,6 +138,32 @@ def test_a_job_changes_to_plane_cuda_and_back_without_a_change_of_a_bit(regroup,
     wait_for_plane(regroup, CUDA)
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_member_that_cannot_map_its_memory_trains_over_the_host(regroup, device_member):
+    job = regroup.start(
+        *elastic("1:1", *LINES), device_member, "device", STEPS, LEAF_MS,
+        env=env(REGROUP_FAKE_CUDA="import=0"),
+    )  # fmt: skip
+    until(lambda: status(regroup).get("plane_why"), "a World")
+    why = status(regroup)["plane_why"]
+    assert "the device line of slot 0: cuMemImportFromShareableHandle of" in why
+    assert why.startswith("staged over shm: cuda is not viable: ")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+@pytest.mark.parametrize("work", [4, 10], ids=["leaf", "sum"])
+def test_a_gpu_that_hangs_ends_the_member_within_the_deadline(regroup, device_member, work):
+    """Nothing that would wait for the GPU is freed then."""
+    words = elastic("1:1", *LINES, "--max-restarts", "0")
+    faults = env(REGROUP_FAKE_CUDA_FAULTS=f"at={work} hang")
+    job = regroup.run(*words, device_member, "device", STEPS, "0", "1", env=faults)
+    assert job.wait() != 0
+    wanted = (
+        r"GPU 0: leaf \d of step 1: not done after" if work == 4 else r"GPU 0: |sum of gradients"
+    )
+    assert re.search(wanted, job.err), job.err
 
 
 def test_too_few_leaf_buffers_leave_the_gradients_to_the_host(regroup, device_member):

@@ -46,9 +46,12 @@ TEST(Watcher, StoresWhenTheWorkIsDone) {
     EXPECT_TRUE(watched.watcher->store_when_done(mark(second, 1), other).ok());
     EXPECT_TRUE(eventually([&] { return second == 1 && watched.calls >= 1; }));
     EXPECT_EQ(word, 0U);
+    EXPECT_THAT(watched.watcher->overdue().message(),
+                ::testing::StartsWith("GPU 0: leaf 5 of step 812: not done after "));
     hold.release();
     EXPECT_TRUE(eventually([&] { return word == 7 && watched.calls >= 2; }));
     EXPECT_TRUE(watched.watcher->status().ok());
+    EXPECT_TRUE(watched.watcher->overdue().ok());
   });
 }
 

@@ -12,6 +12,7 @@
 //   driver=VERSION    what cuDriverGetVersion says (13000)
 //   peers=0|1         whether devices can read each other (1)
 //   descriptors=0|1   whether memory can be exported as a file descriptor (1)
+//   import=0|1        whether memory of a file descriptor can be imported (1)
 //   state=FILE        made if it is missing: processes with the same file use the same devices,
 //                     whose memory they share; without it each process has devices of its own
 //

@@ -149,7 +149,7 @@ DriverResult cuMemImportFromShareableHandle(Allocation* out, void* handle, int t
   const DriverResult result = enter(machine);
   if (result != kSuccess) return result;
   if (out == nullptr) return kInvalidValue;
-  if (type != kPosixFileDescriptor) return kNotSupported;
+  if (type != kPosixFileDescriptor || !machine->settings.import) return kNotSupported;
   DriverResult why = kSuccess;
   auto imported = DeviceMemory::import(int(reinterpret_cast<std::intptr_t>(handle)), why);
   if (imported == nullptr) return why;

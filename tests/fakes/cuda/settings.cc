@@ -32,6 +32,7 @@ Status parse_setting(std::string_view name, std::string_view value, Settings& ou
   if (name == "driver") return base::parse_count(name, value, 1, out.driver);
   if (name == "peers") return base::parse_word(name, value, "1", "0", out.peers);
   if (name == "descriptors") return base::parse_word(name, value, "1", "0", out.descriptors);
+  if (name == "import") return base::parse_word(name, value, "1", "0", out.import);
   if (name == "name" || name == "state") {
     (name == "name" ? out.name : out.state) = value;
     return {};

@@ -28,6 +28,7 @@ struct Settings {
   std::uint32_t driver = 13000;
   bool peers = true;
   bool descriptors = true;
+  bool import = true;
   std::string state;
   std::vector<Fault> faults;
 };
