@@ -152,6 +152,14 @@ bool AgentCore::line_is_free(proto::MemberId owner) const {
          SlotUse::kFree;
 }
 
+bool AgentCore::reads_gpu_sums(const proto::World* world) const {
+  return std::ranges::any_of(members_.all(), [&](const auto& entry) {
+    const auto& [id, member] = entry;
+    return member.is_ready() && lines_.of(id) != nullptr &&
+           (world == nullptr || world->rank_of(id) >= 0);
+  });
+}
+
 AgentEffects AgentCore::on_device_line(proto::DeviceLineId line, std::uint64_t bytes) {
   const auto owner = lines_.created(line, bytes);
   if (!owner) {
@@ -259,7 +267,7 @@ void AgentCore::on_announce(const proto::Announce& announce) {
   }
   adopt(announce.world);
   shmem::ring_all(arena());
-  if (!holds_plan(arena(), world)) {
+  if (!holds_plan(arena(), world, reads_gpu_sums(&world))) {
     emit(Warn{fmt::format("World {} needs partial sums that no longer exist", world.generation)});
     on_revoke(world.generation);
   }

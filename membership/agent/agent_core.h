@@ -116,8 +116,11 @@ class AgentCore {
   void send_peer_addresses();
   [[nodiscard]] bool awaits_world() const { return revoked_ > 0 && revoked_ >= world_->generation; }
   [[nodiscard]] std::vector<proto::SlotReport> report() const {
-    return report_slots(arena(), transfer_);
+    return report_slots(arena(), transfer_, reads_gpu_sums(nullptr));
   }
+  // Whether a living member here, of `world` unless it is null, can read sums of dead ones in
+  // memory of a GPU.
+  [[nodiscard]] bool reads_gpu_sums(const proto::World* world) const;
   template <class T>
   void emit(T effect) {
     effects_.emplace_back(std::move(effect));

@@ -10,8 +10,12 @@
 namespace regroup::membership {
 namespace {
 
+bool is_on_gpu(const shmem::MemberSlot& slot, std::size_t buffer) {
+  return (slot.on_device.load(std::memory_order_acquire) >> buffer & 1) != 0;
+}
+
 proto::SlotReport report_of(const shmem::Arena& arena, proto::SlotIndex slot,
-                            const NodeTransfer& transfer) {
+                            const NodeTransfer& transfer, bool gpu_sums) {
   const shmem::MemberSlot& member_slot = arena.member_slot(slot);
   proto::SlotReport out{.member = member_slot.occupied.load(std::memory_order_acquire) - 1,
                         .slot = slot,
@@ -22,8 +26,10 @@ proto::SlotReport report_of(const shmem::Arena& arena, proto::SlotIndex slot,
                         .loss = member_slot.loss.load(std::memory_order_relaxed),
                         .proved = member_slot.proved.load(std::memory_order_acquire) != 0};
   out.caught_up_to = transfer.may_have(out.member);
-  for (const auto& word : member_slot.seals) {
-    const proto::Seal seal = proto::Seal::unpack(word.load(std::memory_order_acquire));
+  for (std::size_t buffer = 0; buffer < std::size(member_slot.seals); ++buffer) {
+    const proto::Seal seal =
+        proto::Seal::unpack(member_slot.seals[buffer].load(std::memory_order_acquire));
+    if (!out.alive && !gpu_sums && is_on_gpu(member_slot, buffer)) continue;
     if (proto::makes_sense(seal)) out.seals.push_back(seal);
   }
   return out;
@@ -31,26 +37,29 @@ proto::SlotReport report_of(const shmem::Arena& arena, proto::SlotIndex slot,
 
 }  // namespace
 
-std::vector<proto::SlotReport> report_slots(const shmem::Arena& arena,
-                                            const NodeTransfer& transfer) {
+std::vector<proto::SlotReport> report_slots(const shmem::Arena& arena, const NodeTransfer& transfer,
+                                            bool gpu_sums) {
   std::vector<proto::SlotReport> reports;
   for (proto::SlotIndex slot = 0; arena.mapped() && slot < arena.spec().slots; ++slot) {
     if (arena.member_slot(slot).occupied.load(std::memory_order_acquire) != 0)
-      reports.push_back(report_of(arena, slot, transfer));
+      reports.push_back(report_of(arena, slot, transfer, gpu_sums));
   }
   return reports;
 }
 
-bool holds_plan(const shmem::Arena& arena, const proto::World& world) {
+bool holds_plan(const shmem::Arena& arena, const proto::World& world, bool gpu_sums) {
   for (std::uint32_t leaf = 0; leaf < world.plan.size(); ++leaf) {
     const proto::SlotId slot_id = world.plan[leaf];
     if (slot_id.node != arena.spec().node || world.rank_of(slot_id) >= 0) continue;
     if (slot_id.slot >= arena.spec().slots) return false;
-    const auto& seals = arena.member_slot(slot_id.slot).seals;
-    const bool sealed = std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
-      const proto::Seal seal = proto::Seal::unpack(word.load(std::memory_order_acquire));
-      return seal.step == world.resume.step() + 1 && seal.leaves.contains(leaf);
-    });
+    const shmem::MemberSlot& member_slot = arena.member_slot(slot_id.slot);
+    bool sealed = false;
+    for (std::size_t buffer = 0; buffer < std::size(member_slot.seals); ++buffer) {
+      const proto::Seal seal =
+          proto::Seal::unpack(member_slot.seals[buffer].load(std::memory_order_acquire));
+      sealed |= seal.step == world.resume.step() + 1 && seal.leaves.contains(leaf) &&
+                (gpu_sums || !is_on_gpu(member_slot, buffer));
+    }
     if (!sealed) return false;
   }
   return true;
@@ -73,7 +82,12 @@ SlotUse use_of(const SlotView& view, proto::SlotIndex slot) {
       std::begin(member_slot.seals), std::end(member_slot.seals), [&](const auto& word) {
         return proto::Seal::unpack(word.load(std::memory_order_acquire)).step > view.committed;
       });
-  return planned || sealed ? SlotUse::kVoidable : SlotUse::kFree;
+  if (!planned && !sealed) return SlotUse::kFree;
+  // A member that has not noticed the revoke may be moving such a sum to the arena, and clears its
+  // bit then (Session::move_to_arena).
+  const bool may_move = member_slot.on_device.load(std::memory_order_acquire) != 0 &&
+                        !shmem::all_left_before(view.arena, world.generation + 1);
+  return may_move ? SlotUse::kNeeded : SlotUse::kVoidable;
 }
 
 SlotChoice choose_slot(const SlotView& view) {

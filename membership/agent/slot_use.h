@@ -15,13 +15,15 @@
 namespace regroup::membership {
 
 // The state of each slot of `arena` that has an owner, for the coordinator. `arena` may be
-// unmapped.
+// unmapped. `gpu_sums`: a living member can read sums of dead ones in memory of a GPU; else these
+// are left out.
 [[nodiscard]] std::vector<proto::SlotReport> report_slots(const shmem::Arena& arena,
-                                                          const NodeTransfer& transfer);
+                                                          const NodeTransfer& transfer,
+                                                          bool gpu_sums);
 
 // True if every leaf that the plan of `world` assigns to a slot of this node outside the World is
-// sealed in that slot.
-[[nodiscard]] bool holds_plan(const shmem::Arena& arena, const proto::World& world);
+// sealed in that slot. `gpu_sums`: a member of the World here can read those in memory of a GPU.
+[[nodiscard]] bool holds_plan(const shmem::Arena& arena, const proto::World& world, bool gpu_sums);
 
 // The agent's knowledge when it assigns a slot.
 struct SlotView {

@@ -125,6 +125,10 @@ class Coordinator {
   [[nodiscard]] bool accept_planes(MemberInfo* member, proto::NodeId node,
                                    const std::optional<proto::PlaneFacts>& planes);
   void recover_planes(proto::NodeId node, const std::vector<proto::MemberPlanes>& all);
+  [[nodiscard]] bool sets_memory(proto::MemberId id) const;
+  // False: all of `next` are members of the World.
+  [[nodiscard]] bool refuse_newcomers(const std::vector<proto::MemberId>& next,
+                                      const std::string& why);
 
   // Losses: coordinator_losses.cc.
   void on_lost(proto::NodeId node, const proto::MemberLost& lost);

@@ -64,8 +64,30 @@ bool Coordinator::accept_planes(MemberInfo* r, proto::NodeId node,
     refuse_member(r, sentence);
     return false;
   }
-  if (planes && !first_with_planes_) first_with_planes_ = r->id;
+  if (planes && !first_with_planes_ && sets_memory(r->id)) first_with_planes_ = r->id;
   return true;
+}
+
+// A newcomer is measured by the members of the World, not they by it: after a restart of the
+// coordinator its host may answer first.
+bool Coordinator::sets_memory(proto::MemberId id) const {
+  return world_.generation == 0 || world_.rank_of(id) >= 0;
+}
+
+// Where the members of the World had not said their planes when the newcomers became ready.
+bool Coordinator::refuse_newcomers(const std::vector<proto::MemberId>& next,
+                                   const std::string& why) {
+  bool refused = false;
+  for (const proto::MemberId id : next) {
+    if (sets_memory(id)) continue;
+    MemberInfo* r = members_.edit(id);
+    const std::string sentence = fmt::format("member {} is refused: {}", id, why);
+    outbox_.note(sentence);
+    r->failure = {id, proto::kRefusedKind, "", sentence};
+    refuse_member(r, sentence);
+    refused = true;
+  }
+  return refused;
 }
 
 void Coordinator::recover_planes(proto::NodeId node, const std::vector<proto::MemberPlanes>& all) {
@@ -73,7 +95,7 @@ void Coordinator::recover_planes(proto::NodeId node, const std::vector<proto::Me
     MemberInfo* r = members_.edit(one.member);
     if (r == nullptr || r->slot_id.node != node) continue;
     r->planes = one.planes;
-    if (!first_with_planes_) first_with_planes_ = r->id;
+    if (!first_with_planes_ && sets_memory(r->id)) first_with_planes_ = r->id;
   }
 }
 

@@ -172,7 +172,10 @@ void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
 void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std::string& why) {
   if (highest_ >= proto::kMaxGeneration) return end(1, "no generation number is left");
   const PlaneVerdict plane = plane_of(next);
-  if (!plane.plane) return end(1, plane.sentence);
+  if (!plane.plane) {  // the World goes on without those who do not fit
+    if (!refuse_newcomers(next, plane.sentence)) end(1, plane.sentence);
+    return;
+  }
   const auto formed = next_world({.incarnation = incarnation_,
                                   .generation = highest_ + 1,
                                   .shards = policy_.shards,

@@ -131,5 +131,22 @@ TEST_F(PlanesTest, ARestartedCoordinatorLearnsThePlanesAgain) {
   EXPECT_EQ(job.journal->plane_why, why);
 }
 
+TEST_F(PlanesTest, ANewcomerWhoseHostAnswersARestartedCoordinatorFirstDoesNotEndTheJob) {
+  SimOptions o = all_have(three_hosts(), PlaneFacts{.device = true, .reasons = {}});
+  o.policy.target = 4;
+  o.planes[4] = o.planes[5] = PlaneFacts{};
+  SimJob& job = start_on(std::move(o), 4);
+  ASSERT_TRUE(job.reach(2));
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{5}).ok);
+  ASSERT_TRUE(job.run_until([&] { return job.members.contains(4) && job.member(4).ready; }));
+  const proto::NodeId node = job.member(4).node;
+  job.restart_coordinator(true);
+  while (job.deliver_to_agent(node) || job.deliver_to_coordinator(node) ||
+         (!job.heard("member 4") && job.act(job.member(4)))) {
+  }
+  ASSERT_TRUE(job.run_until([&] { return job.heard("member 4 is refused: "); }));
+  expect_success(job);
+}
+
 }  // namespace
 }  // namespace regroup::membership

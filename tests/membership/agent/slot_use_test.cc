@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shmem/generation_fence.h"
+
 namespace regroup::membership {
 namespace {
 
@@ -93,25 +95,56 @@ TEST_F(SlotUseTest, WhileARegroupIsInProgressSumsAreVoidedIfNoSlotIsFree) {
 }
 
 TEST_F(SlotUseTest, APlanHoldsIfTheSumsOfSlotsOutsideTheWorldAreSealed) {
-  EXPECT_TRUE(holds_plan(arena_, world_));
+  EXPECT_TRUE(holds_plan(arena_, world_, true));
   leave_out_member_1();
-  EXPECT_FALSE(holds_plan(arena_, world_));
+  EXPECT_FALSE(holds_plan(arena_, world_, true));
   seal(1, {4, {2, 3}});
-  EXPECT_FALSE(holds_plan(arena_, world_)) << "of the step before";
+  EXPECT_FALSE(holds_plan(arena_, world_, true)) << "of the step before";
   seal(1, {5, {2, 3}});
-  EXPECT_TRUE(holds_plan(arena_, world_));
+  EXPECT_TRUE(holds_plan(arena_, world_, true));
   world_.plan[0] = {0, 7};
-  EXPECT_FALSE(holds_plan(arena_, world_)) << "no such slot";
+  EXPECT_FALSE(holds_plan(arena_, world_, true)) << "no such slot";
   world_.plan[0] = {1, 7};
-  EXPECT_TRUE(holds_plan(arena_, world_)) << "another node's";
+  EXPECT_TRUE(holds_plan(arena_, world_, true)) << "another node's";
+}
+
+TEST_F(SlotUseTest, SumsOnTheGpuAreKeptUntilNobodyOfTheWorldMayMoveThem) {
+  reap(1);
+  leave_out_member_1();
+  seal(1, {5, {2, 3}});
+  arena_.member_slot(1).on_device.store(1);
+  for (const proto::SlotIndex slot : {0U, 2U})
+    shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left_generation, 2);
+  EXPECT_EQ(use(1, true), SlotUse::kNeeded) << "both may be moving them to the arena";
+  shmem::leave_generation<shmem::RealPolicy>(arena_.member_slot(0).left_generation, 2);
+  EXPECT_EQ(use(1, true), SlotUse::kNeeded);
+  EXPECT_TRUE(choose(true).worth_wait);
+  shmem::leave_generation<shmem::RealPolicy>(arena_.member_slot(2).left_generation, 2);
+  EXPECT_EQ(use(1, true), SlotUse::kVoidable);
+}
+
+TEST_F(SlotUseTest, SumsOfADeadMemberOnTheGpuCountOnlyIfAMemberCanReadThem) {
+  const NodeTransfer none(0, "");
+  seal(1, {5, {2, 3}});
+  arena_.member_slot(1).on_device.store(1);
+  const auto seals = [&](bool gpu_sums) { return report_slots(arena_, none, gpu_sums)[1].seals; };
+  EXPECT_EQ(seals(false).size(), 1U) << "its living owner moves them";
+  reap(1);
+  leave_out_member_1();
+  EXPECT_EQ(seals(true).size(), 1U);
+  EXPECT_EQ(seals(false).size(), 0U);
+  EXPECT_TRUE(holds_plan(arena_, world_, true));
+  EXPECT_FALSE(holds_plan(arena_, world_, false));
+  arena_.member_slot(1).on_device.store(2);  // another buffer
+  EXPECT_TRUE(holds_plan(arena_, world_, false));
 }
 
 TEST_F(SlotUseTest, SlotsWithoutAnOwnerAreNotReported) {
   const NodeTransfer none(0, "");
-  EXPECT_TRUE(report_slots(shmem::Arena(), none).empty());
+  EXPECT_TRUE(report_slots(shmem::Arena(), none, true).empty());
   arena_.member_slot(1).occupied.store(0);
   seal(2, {5, {2, 3}});
-  const auto reports = report_slots(arena_, none);
+  const auto reports = report_slots(arena_, none, true);
   ASSERT_EQ(reports.size(), 2U);
   EXPECT_EQ(reports[0].member, 0U);
   EXPECT_EQ(reports[1].slot, 2U);
