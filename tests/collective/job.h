@@ -4,9 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
+#include "collective/tree_reducer.h"
 #include "proto/world.h"
 #include "regroup/communicator.h"
+#include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {
 
@@ -28,6 +31,23 @@ class TestJob {
   virtual void bury(int rank) = 0;
   // Acts as the agent: prepares the slot of the dead `rank` for a new process or thread.
   virtual void replace(int rank) = 0;
+  // Where this rank's sums of gradients are made: by the communicator that it has opened, of memory
+  // of the host and of all types, unless the backend says otherwise.
+  [[nodiscard]] virtual TreeReducer& reducer(Communicator& opened, int /*rank*/) {
+    return opened.tree_reducer();
+  }
+  [[nodiscard]] virtual std::span<const Dtype> summed() const { return kDtypes; }
+  // The memory for the result of the rank's next sum, given that which the ranks of its host share.
+  [[nodiscard]] virtual Output result(Output shared, int /*rank*/) { return shared; }
+  // `values` in memory from which the rank's sums are made, valid until the next result().
+  [[nodiscard]] virtual std::span<const std::byte> partial(std::span<const std::byte> values,
+                                                           int /*rank*/) {
+    return values;
+  }
+  // What a result of the rank holds.
+  [[nodiscard]] virtual Bytes read(Output result, int /*rank*/) {
+    return {result.begin(), result.end()};
+  }
   // The host of a rank.
   [[nodiscard]] virtual proto::NodeId host_of(int /*rank*/) const { return 0; }
   // To be called in a forked process: returns the job for use in it.

@@ -50,22 +50,23 @@ TEST_P(Sums, OfSealedPartsHaveTheSameBitsForEveryCover) {
     for (std::uint32_t count = 1; count <= 64; ++count) {
       if (!is_sampled(count)) continue;
       const Dtype dtype =
-          kDtypes[(count + static_cast<std::uint32_t>(ranks())) % std::size(kDtypes)];
+          job.summed()[(count + static_cast<std::uint32_t>(ranks())) % job.summed().size()];
       const std::size_t elements = 1 + common() % (count % 8 == 0 ? 2000 : 40);
       std::vector<Bytes> leaves;
       for (std::uint32_t i = 0; i < count; ++i)
         leaves.push_back(make_leaf(dtype, elements, count * 100 + i, true));
       const std::vector<Sealed> parts = seal(dtype, leaves, common);
+      const Output result = job.result(results.of(host, leaves[0].size()), rank);
       std::vector<Partial> mine;
       for (const Sealed& part : parts) {
-        if (common() % hosts.size() == host) mine.push_back({part.leaves, part.sum});
+        if (common() % hosts.size() == host)
+          mine.push_back({part.leaves, job.partial(part.sum, rank)});
       }
-      const Output result = results.of(host, leaves[0].size());
       dawdle(random);
-      const auto status = (*comm)->tree_reducer().reduce(mine, count, result, dtype, soon());
+      const auto status = job.reducer(**comm, rank).reduce(mine, count, result, dtype, soon());
       ASSERT_EQ(status.to_string(), "ok");
       const Bytes want = reference_sum(dtype, leaves, {0, count});
-      ASSERT_TRUE(std::ranges::equal(result, want)) << count << " leaves of " << name_of(dtype);
+      ASSERT_EQ(job.read(result, rank), want) << count << " leaves of " << name_of(dtype);
       ASSERT_TRUE((*comm)->barrier(soon()).ok());  // before the result is written again
     }
   });
