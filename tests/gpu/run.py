@@ -329,9 +329,9 @@ def settled(timelines: Timelines) -> bool:
     return min(m.step for m in last) > max(joined) + SETTLED
 
 
-def recovery(bench: Bench, kills: int, held: float, *memory: str) -> dict:
+def recovery(bench: Bench, kills: int, held: float, *memory: str, plane: str = "auto") -> dict:
     """Members are killed in the middle of steps; the weights are those of an undisturbed member
-    alone."""
+    alone, whose gradients go through the host."""
     command = member(bench, FOREVER, held, *memory)
     folder = Path(command[1])
     gone: dict[int, float] = {}
@@ -349,7 +349,8 @@ def recovery(bench: Bench, kills: int, held: float, *memory: str) -> dict:
         moments = ours_recovery.read_timelines(folder)[pid]
         return [m for m in moments if not m.what.startswith("weights-")][-1]
 
-    with bench.job(*training(f"{WORKERS - 1}:{WORKERS}", command)) as job:
+    requested = [] if plane == "auto" else ["--plane", plane]
+    with bench.job(*requested, *training(f"{WORKERS - 1}:{WORKERS}", command)) as job:
         for number in range(kills):
             pid = sorted(job.until(living, f"a settled World before kill {number + 1}", 120))[
                 number % WORKERS
@@ -485,11 +486,13 @@ def nccl(bench: Bench) -> dict:
     return reported(bench, [sys.executable, str(ROOT / "tests/gpu/nccl_phase.py")], 60)
 
 
-def pytorch(bench: Bench) -> dict:
+def pytorch(bench: Bench, *parts: str) -> dict:
     """regroup.torch on CUDA: equal weights after kills and joins, overhead, torchrun beside it."""
-    script = str(ROOT / "tests/gpu/torch_phase.py")
+    script = [str(ROOT / "tests/gpu/torch_phase.py")]
+    for part in parts or ("bits", "prepared", "overhead", "recovery"):
+        script += ["--part", part]
     found = {"PYTHONPATH": str(bench.module())}
-    return reported(bench, [sys.executable, script], 180, found)
+    return reported(bench, [sys.executable, *script], 180, found)
 
 
 # In this order: what nobody has seen comes first. The last number: seconds that it may take.
@@ -497,10 +500,15 @@ CHECKS: dict[str, tuple[Callable[[Bench], dict], float]] = {
     "truths": (truths, 120),
     "kernels": (kernels, 70),
     "pytorch": (pytorch, 180),
+    "pytorch, plane cuda": (lambda bench: pytorch(bench, "cuda bits", "cuda overhead"), 100),
     "nccl": (nccl, 60),
     "recovery": (lambda bench: recovery(bench, kills=20, held=0), 180),
     "recovery, gradients in memory of the GPU": (
         lambda bench: recovery(bench, 10, 0, "device"),
+        120,
+    ),
+    "recovery, plane cuda": (
+        lambda bench: recovery(bench, 10, 0, "device", plane="cuda"),
         120,
     ),
     "topology": (topology, 10),

@@ -8,7 +8,11 @@ bits       the weights after at least six kills and the joins of replacements ha
            an undisturbed member's
 prepared   the same in a loop of DistributedDataParallel made elastic, with one kill
 overhead   time of a step of a GPT of 124 million parameters, elastic and plain in turn
+cuda bits, cuda overhead
+           the first and the third with --plane cuda: sums on the GPU, of the same weights
 recovery   SIGKILL of one of three members to the next committed step, and torchrun's to its next
+Without a GPU: --device cpu --tiny, for plane cuda with REGROUP_FAKE_DEVICE=1 and LD_LIBRARY_PATH of
+the fake driver.
 """
 
 import argparse
@@ -194,12 +198,11 @@ def _kill_one(job: Job, living: dict[int, list[Event]], draw: random.Random) -> 
     return job.until(next_step, "a step after a kill", pause=0.02)
 
 
-def bits(phase: Phase) -> dict:
+def bits(phase: Phase, options: str = "") -> dict:
     draw = random.Random(7)
     began = time.monotonic()
-    job = phase.regroup(
-        "bits", "-np 1:3 --initial-size 3 --max-restarts 100", "elastic", "pace=20", phase.width()
-    )
+    options += " -np 1:3 --initial-size 3 --max-restarts 100"
+    job = phase.regroup("bits", options, "elastic", "pace=20", phase.width())
     after = []
     for number in range(KILLS):
         size = 3 - number % 2  # every second kill finds a World that has just lost one
@@ -240,11 +243,11 @@ def prepared(phase: Phase) -> dict:
     return {"steps": steps, "sha256": digest}
 
 
-def overhead(phase: Phase) -> dict:
+def overhead(phase: Phase, options: str = "") -> dict:
     shards = 4
     seconds = max(3.0, phase.end - time.monotonic() - 15)
     words = [f"shards={shards}", f"seconds={seconds:.0f}", f"tiny={int(phase.args.tiny)}"]
-    launcher = f"regroup --oversubscribe --shards {shards} -np 1:1".split()
+    launcher = f"regroup --oversubscribe --shards {shards} -np 1:1 {options}".split()
     member = [sys.executable, str(MEMBER), "gpt", "FOLDER", phase.args.device, *words]
     job = Job(phase, "overhead", [*launcher, *member])
     job.ends_well()
@@ -316,6 +319,8 @@ PARTS: dict[str, tuple[float, Callable[[Phase], dict]]] = {
     "prepared": (90, prepared),
     "overhead": (35, overhead),
     "recovery": (35, recovery),
+    "cuda bits": (60, lambda phase: bits(phase, "--plane cuda")),
+    "cuda overhead": (35, lambda phase: overhead(phase, "--plane cuda")),
 }
 
 
