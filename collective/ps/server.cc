@@ -366,6 +366,8 @@ Server::~Server() {
 }
 
 void Server::stop() {
+  // wait() locks last, so the owner unmaps nothing that this still rings.
+  const std::lock_guard lock(mutex_);
   stop_.store(true, std::memory_order_seq_cst);
   wake_servers(shards_);
 }
