@@ -44,8 +44,7 @@ class ReliableSession {
   [[nodiscard]] std::optional<std::uint64_t> ack_due();
 
   static constexpr std::uint64_t kAckMessages = 64;
-  // More than some Worlds of 16,384 members: each node acknowledges by a message of its own.
-  static constexpr std::size_t kAckBytes = 4 << 20;
+  static constexpr std::size_t kAckBytes = 256 << 10;
   static constexpr std::size_t kMaxUnackedBytes = 256 << 20;
 
  private:

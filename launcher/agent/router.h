@@ -35,9 +35,8 @@ class Router {
   [[nodiscard]] const Tree& tree() const { return tree_; }
 
   // For the controller: frames that carry `message` to `nodes`, one per child, or two if a child
-  // needs it itself and those below it have no numbers. Nodes that are not below are skipped.
-  // `answered`: each node replies. `numbers`: the session number for each node, 0 for none; empty:
-  // none has one.
+  // also needs it plain. Nodes that are not below are skipped. `answered`: each node replies.
+  // `numbers`: the session number for each node, 0 for none; empty: none has one.
   [[nodiscard]] std::vector<Frame> down(std::span<const proto::NodeId> nodes,
                                         std::span<const std::byte> message, bool answered,
                                         std::span<const std::uint64_t> numbers = {}) const;

@@ -134,7 +134,7 @@ TEST_F(ScaleTest, TenThousandGoOnAtOnce) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   constexpr std::uint32_t kTenThousand = 10'000, kMany = 1000;
   constexpr double kAtOnce = 6 * kMostForTenThousand;
-  // Agents acknowledge every 4 MiB, and an ack may end the longest chain.
+  // A World this large is acknowledged on its way, behind which the last ones hear of it.
   constexpr std::size_t kAcknowledged = 2;
   run(64, kTenThousand, kMany, std::nullopt);
   if (HasFatalFailure()) return;

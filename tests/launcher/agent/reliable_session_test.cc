@@ -50,14 +50,6 @@ TEST(ReliableSession, AcknowledgesAfterAFewMessagesOrBytes) {
   EXPECT_EQ(side.ack_due(), ReliableSession::kAckMessages + 1);
 }
 
-// Ten thousand nodes would each send the controller a message of their own for one World.
-TEST(ReliableSession, AWorldAloneIsNotAcknowledged) {
-  constexpr std::size_t kWorldOf16384 = 16'384 * 40;
-  ReliableSession side;
-  EXPECT_TRUE(side.accept(1, kWorldOf16384));
-  EXPECT_FALSE(side.ack_due());
-}
-
 TEST(ReliableSession, APeerThatNeverAcknowledgesIsNoticed) {
   ReliableSession side;
   const auto large = bytes(ReliableSession::kMaxUnackedBytes / 4);
