@@ -8,11 +8,15 @@ torch finds no device that it serves (dcp.async_save asks). docs/design/torch_ba
 
 from __future__ import annotations
 
+import atexit
+import collections
 import ctypes
 import datetime
 import functools
-import queue
+import os
 import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from ctypes import (
     POINTER,
@@ -51,6 +55,9 @@ _UNSIGNED = {
 _BYTES = _DTYPES.index(torch.uint8)
 _EXCHANGE_TAG = 0xFFFFFFFF  # that of the binary; users cannot pass it
 _FOREVER_S, _TURN_S = 1e9, 0.5  # between two looks for signals
+_POLL_S = 0.002  # how long the thread of a group waits for its oldest operation
+_IDLE_S = 10.0  # after which a thread that completes futures ends
+_EXIT_S = 2.0  # how long the exit of the interpreter waits for the threads of groups
 _ERROR_BYTES = 1024
 
 Tensor = torch.Tensor
@@ -128,6 +135,105 @@ def _refuse(what: str, why: str) -> NoReturn:
     raise ValueError(f"regroup: {what}: {why}")
 
 
+class _Progress:
+    """Holds the operations of a group that are in progress and advances them in a thread, also
+    those that nobody waits for or refers to. The thread starts with the first operation and ends
+    with the group; it refers to the group only by its operations."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # guards the rest
+        self._works: list[_Work] = []
+        self._thread: threading.Thread | None = None
+        self._over = False
+
+    def add(self, work: _Work) -> None:
+        with self._changed:
+            self._works.append(work)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="regroup-progress", daemon=True
+                )
+                self._thread.start()
+                _progresses.add(self)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Ends the thread. Takes no lock: a garbage collection may run it in any thread."""
+        self._over = True
+
+    def join(self) -> None:
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_EXIT_S)
+
+    def _run(self) -> None:
+        while not self._over:
+            with self._changed:
+                self._changed.wait_for(lambda: self._works or self._over, _TURN_S)
+            self._advance()
+
+    def _advance(self) -> None:
+        """The oldest operation is usually complete first; messages may complete in any order."""
+        with self._changed:
+            works = list(self._works)
+        done = {id(work) for at, work in enumerate(works) if work.settle(0 if at else _POLL_S)}
+        if done:
+            with self._changed:
+                self._works = [work for work in self._works if id(work) not in done]
+
+
+_progresses: weakref.WeakSet[_Progress] = weakref.WeakSet()  # with a thread
+
+
+@atexit.register
+def _end_threads() -> None:
+    """A thread that is in the table while the interpreter ends could outlive what it uses."""
+    process = os.getpid()
+    if process != _process:
+        return
+    running = list(_progresses)
+    for progress in running:
+        progress.stop()
+    for progress in running:
+        progress.join()
+
+
+_process = os.getpid()
+
+
+class _Futures:
+    """Completes futures in threads of its own, since their callbacks may wait for operations and
+    for other futures. While all of its threads are busy, another one takes the next future."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # guards the rest
+        self._works: collections.deque[_Work] = collections.deque()
+        self._idle = 0
+
+    def put(self, work: _Work) -> None:
+        with self._changed:
+            self._works.append(work)
+            if self._idle < len(self._works):
+                self._idle += 1  # the new thread
+                threading.Thread(target=self._run, name="regroup-futures", daemon=True).start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._works, _IDLE_S):
+                    self._idle -= 1
+                    return
+                work = self._works.popleft()
+                self._idle -= 1
+            work.complete_future()
+            del work
+            with self._changed:
+                self._idle += 1
+
+
+_futures = _Futures()
+
+
 class _Group:
     """Owns a group of the table. Its process group and its operations share it."""
 
@@ -154,19 +260,35 @@ class _Group:
             return len(found)
 
         self.address = c_void_p()
+        self.progress = _Progress()
+        self._process = os.getpid()
         adapter = _Store(None, set_key, get_key)
         _call(
             *("init_process_group", _table().form, ctypes.byref(adapter), rank, size),
             *(host.encode(), seconds, ctypes.byref(self.address)),
         )
 
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one that has formed the group. It has a copy of the
+        locks and none of the threads, and the rank is still the other one."""
+        return os.getpid() != self._process
+
+    def check_process(self, what: str) -> None:
+        if self.is_forked():
+            raise dist.DistBackendError(
+                f"regroup: {what}: process {self._process} has formed the group, and this one "
+                f"({os.getpid()}) is a fork of it: form groups after a fork"
+            )
+
     def __del__(self) -> None:
-        if self.address:
+        self.progress.stop()
+        if self.address and not self.is_forked():
             _table().leave(self.address)
 
 
 class _Work(dist.Work):
-    """An operation in progress or complete. The first thread that waits for it finishes it."""
+    """An operation in progress or complete. Its group holds it until it is complete. The first
+    thread that sees that it is complete finishes it."""
 
     def __init__(
         self,
@@ -182,39 +304,48 @@ class _Work(dist.Work):
         super().__init__()
         self._group, self._address, self._what = group, address, what
         self._outputs, self._held, self._after = outputs, held, after
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of _finish(); no thread waits under it
         self._over = address is None
         self._error: Exception | None = None
         self._source = -1
         self._future: Any = None
+        if not self._over:
+            group.progress.add(self)
 
     def __del__(self) -> None:
-        if self._address is not None:
+        if self._address is not None and not self._group.is_forked():
             _table().free(self._address)
 
     def settle(self, seconds: float) -> bool:
         """Waits up to `seconds`; returns whether the operation is complete."""
-        with self._lock:
-            while not self._over:
-                turn = min(seconds, _TURN_S)
-                if _table().wait(self._address, turn):
-                    self._finish()
-                elif (seconds := seconds - turn) <= 0:
-                    return False
+        until = time.monotonic() + seconds
+        while not self._over:
+            self._group.check_process(self._what)
+            left = max(until - time.monotonic(), 0)
+            if _table().wait(self._address, min(left, _TURN_S)):
+                self._finish()
+            elif left == 0:
+                return False
         return True
 
     def _finish(self) -> None:
-        source = c_int(-1)
-        try:
-            _call(self._what, _table().status, self._address, ctypes.byref(source))
-            self._source = source.value
-            if self._after is not None:
-                with torch.no_grad():
-                    self._after()
-        except Exception as error:
-            self._error = error
-        self._after, self._held = None, ()
-        self._over = True
+        with self._lock:
+            if self._over:
+                return
+            source = c_int(-1)
+            try:
+                _call(self._what, _table().status, self._address, ctypes.byref(source))
+                self._source = source.value
+                if self._after is not None:
+                    with torch.no_grad():
+                        self._after()
+            except Exception as error:
+                self._error = error
+            self._after, self._held = None, ()
+            self._over = True
+            awaited = self._future is not None
+        if awaited:
+            _futures.put(self)
 
     def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
         seconds = timeout.total_seconds()
@@ -247,30 +378,18 @@ class _Work(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        if self._future is None:
-            self._future = torch.futures.Future()
-            _completions().put(self)
-        return self._future
+        with self._lock:
+            if self._future is None:
+                self._future = torch.futures.Future()
+                if self._over:
+                    self.complete_future()
+            return self._future
 
     def complete_future(self) -> None:
-        self.settle(_FOREVER_S)
         if self._error is not None:
             self._future.set_exception(self._error)
         else:
             self._future.set_result(self._outputs)
-
-
-@functools.cache
-def _completions() -> queue.SimpleQueue[_Work]:
-    """Works whose future a thread completes, in their order."""
-    works: queue.SimpleQueue[_Work] = queue.SimpleQueue()
-
-    def run() -> None:
-        while True:
-            works.get().complete_future()
-
-    threading.Thread(target=run, name="regroup-futures", daemon=True).start()
-    return works
 
 
 def _check(what: str, tensor: Tensor) -> None:
@@ -351,6 +470,7 @@ class ProcessGroup(dist.ProcessGroup):
         root: int = 0,
     ) -> _Work:
         """Starts an operation on the memory of contiguous tensors."""
+        self._group.check_process(what)
         operation = _Operation(_KINDS.index(kind), *reduction, root)
         if source is not None:
             operation.in_, operation.in_bytes = source.data_ptr(), source.nbytes
@@ -654,6 +774,7 @@ class ProcessGroup(dist.ProcessGroup):
     # Messages.
 
     def _send(self, what: str, tensor: Tensor, to: int, tag: int, seconds: float) -> _Work:
+        self._group.check_process(what)
         address = c_void_p()
         _call(
             *(what, _table().send, self._group.address, to, tag, tensor.data_ptr()),
@@ -670,6 +791,7 @@ class ProcessGroup(dist.ProcessGroup):
         seconds: float,
         after: After | None = None,
     ) -> _Work:
+        self._group.check_process(what)
         address = c_void_p()
         _call(
             *(what, _table().receive, self._group.address, source, tag, memory.data_ptr()),

@@ -1,0 +1,134 @@
+"""Operations in progress of the group in Python, two ranks: what nobody waits for advances and its
+memory lives, and futures end in the order in which operations end.
+
+usage: _works.py, as a rank of a job.
+"""
+
+import datetime
+import gc
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+COUNT = 1 << 20
+
+
+def check_dropped_message() -> None:
+    if RANK == 0:
+        dist.isend(torch.full((COUNT,), 7.0), 1)
+        gc.collect()
+        others = [torch.full((COUNT,), -1.0) for _ in range(4)]
+        STORE.set("dropped", "1")
+        STORE.wait(["received"])
+        del others
+    else:
+        STORE.wait(["dropped"])
+        found = torch.zeros(COUNT)
+        dist.recv(found, 0)
+        assert (found == 7).all(), found
+        STORE.set("received", "1")
+
+
+def check_dropped_collective() -> None:
+    matrix = torch.zeros(4, 6)
+    matrix[:, 1] = RANK + 1
+    dist.all_reduce(matrix[:, 1], async_op=True)
+    gc.collect()
+    dist.barrier()
+    until = time.monotonic() + 60
+    while (matrix[:, 1] != 3).any():  # the group's thread copies the result back
+        assert time.monotonic() < until, matrix
+        time.sleep(0.001)
+
+
+def check_two_groups() -> None:
+    first, second = dist.new_group([0, 1]), dist.new_group([0, 1])
+    x, y = torch.ones(COUNT), torch.ones(COUNT)
+    work = dist.all_reduce(x, group=first, async_op=True)
+    if RANK == 0:
+        dist.all_reduce(y, group=second)
+        work.wait()
+    else:
+        work.wait()
+        dist.all_reduce(y, group=second)
+    assert (x == 2).all() and (y == 2).all()
+
+
+def check_progress_outside_of_the_group() -> None:
+    if RANK == 0:
+        work = dist.isend(torch.ones(4), 1)
+        STORE.wait(["outside"])
+        work.wait()
+    else:
+        dist.recv(torch.zeros(4), 0)
+        STORE.set("outside", "1")
+
+
+def check_futures_in_another_order() -> None:
+    found = torch.zeros(4)
+    if RANK == 0:
+        work = dist.irecv(found, 1)
+        received = work.get_future()
+        assert not work.is_completed()
+        dist.all_reduce(torch.ones(4), async_op=True).get_future().wait()
+        STORE.set("reduced", "1")
+        received.wait()
+        assert (found == 1).all() and work.is_completed()
+    else:
+        dist.all_reduce(torch.ones(4), async_op=True).wait()
+        STORE.wait(["reduced"])
+        dist.send(torch.ones(4), 0)
+
+
+def check_callbacks_that_communicate() -> None:
+    def twice(future: torch.futures.Future) -> torch.Tensor:
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    future = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+    assert (future.then(twice).wait() == 4).all()
+
+
+def check_power_sgd() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    for _ in range(4):
+        model(torch.ones(1, 32)).sum().backward()
+
+
+def check_fork() -> None:
+    """The child refuses; that it frees the group ends it for nobody."""
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            dist.all_reduce(torch.ones(1))
+        except dist.DistBackendError as error:
+            status = 0 if "is a fork of it: form groups after a fork" in f"{error}" else 2
+        finally:
+            dist.distributed_c10d._world.pg_map.clear()
+            gc.collect()
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    data = torch.ones(1)
+    dist.all_reduce(data)
+    assert data.item() == 2
+
+
+if __name__ == "__main__":
+    dist.init_process_group("regroup", timeout=datetime.timedelta(seconds=60))
+    assert type(dist.group.WORLD) is not dist.ProcessGroup
+    RANK = dist.get_rank()
+    STORE = dist.distributed_c10d._get_default_store()
+    for check in (
+        *(check_dropped_message, check_dropped_collective, check_two_groups),
+        *(check_progress_outside_of_the_group, check_futures_in_another_order),
+        *(check_callbacks_that_communicate, check_power_sgd, check_fork),
+    ):
+        check()
+        dist.barrier()
+        print(f"rank {RANK}: {check.__name__} is right", flush=True)
+    dist.irecv(torch.zeros(4), 1 - RANK)  # in progress when the interpreter ends
