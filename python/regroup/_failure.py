@@ -33,8 +33,9 @@ def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType 
         return
     _active = True
     try:
-        if advice := _advice(str(value)):
-            value.add_note(advice)
+        with contextlib.suppress(Exception):  # of a __str__ of the script
+            if advice := _advice(str(value)):
+                value.add_note(advice)
         told = _report(kind, value, trace) if issubclass(kind, Exception) else None
         if _before is not sys.__excepthook__:
             _before(kind, value, trace)

@@ -110,6 +110,17 @@ def test_a_report_that_fails_hides_no_exception(hook, capsys, monkeypatch):
     assert said.count("ValueError: mine") == 1 and "ZeroDivisionError" not in said
 
 
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def test_an_exception_without_a_text_is_told_and_given_to_the_callers_hook(hook):
+    called = []
+    (told,) = hook(lambda: raise_it(Unprintable()), None, lambda *error: called.append(error[0]))
+    assert told[0] == "Unprintable" and called == [Unprintable]
+
+
 def test_errors_of_one_helper_function_have_traces_of_their_own():
     def check(what: str) -> None:
         raise OSError(what)
