@@ -520,6 +520,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: list[Tensor], opts: Any) -> _Work:
         return self._reduce_to_all("all_reduce", _single("all_reduce", tensors), tensors, opts)
 
+    @torch.no_grad()
     def _reduce_to_all(
         self,
         what: str,
@@ -560,6 +561,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._reduce_to_all(what, packed, tensors, opts, unpack)
 
+    @torch.no_grad()
     def reduce(self, tensors: list[Tensor], opts: Any) -> _Work:
         tensor = _single("reduce", tensors)
         is_root = self._rank == opts.rootRank
@@ -576,6 +578,7 @@ class ProcessGroup(dist.ProcessGroup):
             opts.rootRank,
         )
 
+    @torch.no_grad()
     def _scatter_reduced(self, what: str, output: Tensor, packed: Tensor, opts: Any) -> _Work:
         if opts.reduceOp == dist.ReduceOp.BXOR:
             whole = self._xor(what, packed, opts)
@@ -710,6 +713,7 @@ class ProcessGroup(dist.ProcessGroup):
             root=opts.rootRank,
         )
 
+    @torch.no_grad()
     def all_to_all_single(
         self,
         output: Tensor,
@@ -735,6 +739,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
+    @torch.no_grad()
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> _Work:
         if len(outputs) != self._size or len(inputs) != self._size:
             _refuse("all_to_all", f"expected a list of {self._size} tensors, one for each rank")
@@ -755,14 +760,28 @@ class ProcessGroup(dist.ProcessGroup):
         outputs: list[Tensor],
         finish: After,
     ) -> _Work:
-        """All-to-all of parts of different sizes, by messages."""
+        """All-to-all of parts of different sizes, by messages. Starts none of them if the own part
+        cannot be copied."""
+        if not len(sent) == len(taken) == self._size:
+            _refuse(
+                what,
+                f"expected {self._size} parts, one for each rank, got {len(sent)} of the input and "
+                f"{len(taken)} of the output",
+            )
+        own, target = sent[self._rank], taken[self._rank]
+        if own.numel() != target.numel() or own.dtype != target.dtype:
+            _refuse(
+                what,
+                f"expected parts of one size and type for this rank, got {own.dtype}"
+                f"[{own.numel()}] and {target.dtype}[{target.numel()}]",
+            )
+        target.copy_(own.view(target.shape))
         works = []
         for turn in range(1, self._size):
             to, source = (self._rank + turn) % self._size, (self._rank - turn) % self._size
             limit = self._limit(opts)
             works.append(self._receive(what, taken[source], source, _EXCHANGE_TAG, limit))
             works.append(self._send(what, sent[to], to, _EXCHANGE_TAG, limit))
-        taken[self._rank].copy_(sent[self._rank])
         for work in works:
             work.wait()
         finish()

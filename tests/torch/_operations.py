@@ -136,10 +136,31 @@ def check_splits() -> None:
     dist.all_to_all_single(taken, sent, [RANK] * SIZE, list(range(SIZE)))
     expected = torch.cat([torch.full((RANK, 2), 10 * s + RANK) for s in range(SIZE)])
     same(taken, expected, "all_to_all_single with splits")
+    sent = torch.full((SIZE,), float(RANK), requires_grad=True)  # as in a layer of experts
+    taken = torch.empty(SIZE, requires_grad=True)
+    dist.all_to_all_single(taken, sent, [1] * SIZE, [1] * SIZE)
+    assert taken.tolist() == list(range(SIZE))
+    taken = torch.empty(SIZE)
+    dist.all_to_all_single(taken, sent * 1, [1] * SIZE, [1] * SIZE)
+    assert taken.tolist() == list(range(SIZE))
+    if IN_PYTHON and SIZE > 1:
+        check_refused_splits()
     whole = torch.arange(SIZE) + 10 * RANK
     taken = torch.empty_like(whole)
     dist.all_to_all_single(taken, whole)
     same(taken, torch.tensor([10 * s + RANK for s in range(SIZE)]), "all_to_all_single")
+
+
+def check_refused_splits() -> None:
+    """Ranks that are refused have sent nothing: the next call of all has the right parts."""
+    sizes = [2] * SIZE
+    sizes[RANK] = 1
+    for taken, splits in ((torch.empty(2 * SIZE - 1), sizes), (torch.empty(2), [2])):
+        try:
+            dist.all_to_all_single(taken, torch.full((2 * SIZE,), -1.0), splits, [2] * SIZE)
+            raise AssertionError("expected a refusal")
+        except ValueError as error:
+            assert "all_to_all_single: expected" in f"{error}", error
 
 
 def check_layouts() -> None:
