@@ -1,8 +1,9 @@
 """Refuses reductions of torch.distributed between the shards of a step of an elastic job. Which
 shards a rank has reduced by then depends on the members, so the weights would.
 
-dist.all_reduce() and its like call methods of dist.ProcessGroup, which are wrapped. The Reducer of
-DistributedDataParallel and compiled code call C++ directly.
+dist.all_reduce() and its like call methods of dist.ProcessGroup, which are wrapped, also where a
+class in Python overrides them. The Reducer of DistributedDataParallel and compiled code call C++
+directly.
 """
 
 from __future__ import annotations
@@ -50,10 +51,19 @@ def guard(training: Training) -> None:
     if not is_elastic() or not dist.is_available():
         return
     _training = weakref.ref(training)
+    wrap(dist.ProcessGroup)
+
+
+def wrap(group: type) -> None:
+    """Lets guard() see the reductions that this class of process groups and its subclasses have
+    themselves. Classes that are made later call it."""
     for method, name in _REDUCTIONS.items():
-        call = getattr(dist.ProcessGroup, method, None)  # the names differ between versions
-        if call is not None and not hasattr(call, "_regroup_guards"):
-            setattr(dist.ProcessGroup, method, _guarded(call, name))
+        if method not in vars(group):  # the names differ between versions
+            continue
+        if not hasattr(call := getattr(group, method), "_regroup_guards"):
+            setattr(group, method, _guarded(call, name))
+    for derived in group.__subclasses__():
+        wrap(derived)
 
 
 def _guarded(call: Callable[..., Any], name: str) -> Callable[..., Any]:

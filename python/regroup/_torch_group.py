@@ -34,7 +34,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from regroup import _native
+from regroup import _native, _torch_collectives
 
 _VERSION, _ANY_RANK = 1, -1
 _INVALID, _TIMEOUT = 1, 2
@@ -832,6 +832,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> _Work:
         return self.recv(tensors, _ANY_RANK, tag)
+
+
+_torch_collectives.wrap(ProcessGroup)
 
 
 def _unpack(rows: Tensor, out: list[Tensor]) -> None:

@@ -4,7 +4,7 @@ import pytest
 import regroup
 import torch
 import torch.distributed as dist
-from regroup import _torch_collectives, _torch_hints
+from regroup import _torch_collectives, _torch_group, _torch_hints
 from torch.testing._internal.distributed import fake_pg
 
 
@@ -75,6 +75,28 @@ def test_a_reduction_between_shards_is_refused(training, name):
         reductions()[name]()
     training.open_step = 0
     reductions()[name]()
+
+
+class InPython(dist.ProcessGroup):
+    """Overrides what guard() wraps, as the group in Python does."""
+
+    def size(self):
+        return 2
+
+    def allreduce(self, tensors, opts):
+        return "reduced"
+
+
+def test_a_group_in_python_is_guarded(training):
+    _torch_collectives.guard(training)  # of a process that has the class
+    group = InPython(0, 2)
+    with pytest.raises(regroup.Refused, match="step 7: all_reduce of 4 float32 inside a step"):
+        group.allreduce([torch.ones(4)], None)
+    training.open_step = 0
+    assert group.allreduce([torch.ones(4)], None) == "reduced"
+    own = _torch_group.ProcessGroup
+    assert vars(own)["allreduce"]._regroup_guards == "all_reduce"
+    assert vars(own)["_reduce_scatter_base"]._regroup_guards
 
 
 def test_other_collectives_are_left_alone(training):
