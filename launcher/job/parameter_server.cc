@@ -303,7 +303,9 @@ void ParameterServer::remove_server() {
   ::kill(server.pid, SIGTERM);
   server.back_off.expires_after(kLeave);
   server.back_off.async_wait([&server](const boost::system::error_code& error) {
-    if (!error && server.state == State::kLeaving && process::is_due(server.back_off))
+    // Process 0 would be this process's group.
+    if (!error && server.state == State::kLeaving && server.pid > 0 &&
+        process::is_due(server.back_off))
       ::kill(server.pid, SIGKILL);
   });
 }
@@ -333,10 +335,13 @@ void ParameterServer::answer_word() {
 
 void ParameterServer::on_end(Server& server, int wait_status) {
   const pid_t pid = std::exchange(server.pid, 0);
-  if (events_.ending()) return;
-  if (server.state == State::kLeaving) {
+  const bool left = server.state == State::kLeaving;
+  if (left) {  // also while the job ends: nothing is left to kill
     server.state = State::kLeft;
     process::call_off(server.back_off);
+  }
+  if (events_.ending()) return;
+  if (left) {
     return events_.said(
         fmt::format("{} (pid {}) {}", name_of(server), pid,
                     wait_status == 0 ? "has left" : "was to leave, and " + end_text(wait_status)));

@@ -1,8 +1,18 @@
-// How often and when a parameter server is started again, and how its memory is cut.
+// How often and when a parameter server is started again, how its memory is cut, and how servers
+// leave.
 #include "launcher/job/parameter_server.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/launcher/transport/net_test.h"
 
 namespace regroup::job {
 namespace {
@@ -95,6 +105,68 @@ TEST(ServerMemory, IsRefusedForMoreServersThanShards) {
                   .message(),
               fmt::format("--role ps={}: expected 1 to 64 servers", servers));
   }
+}
+
+constexpr seconds kLong{60};
+
+// Servers are a script that says that it is ready, and does not end by SIGTERM.
+class ParameterServerTest : public testing::Test {
+ protected:
+  ParameterServerTest() {
+    char name[] = "/tmp/regroup-ps-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    const std::string program = folder_ + "/regroup-ps";
+    std::ofstream(program) << "#!/bin/sh\ntrap '' TERM\necho ready\nexec tail -f /dev/null\n";
+    EXPECT_EQ(::chmod(program.c_str(), 0700), 0);
+    auto started =
+        ParameterServer::start(loop_,
+                               {.program = program,
+                                .environment = {},
+                                .memory_socket = folder_ + "/memory",
+                                .status_socket = folder_ + "/status",
+                                .resize_socket = folder_ + "/resize",
+                                .bytes = 128 << 20,
+                                .servers = 1,
+                                .most_servers = 2},
+                               {.said = [this](const std::string& text) { said_ = text; },
+                                .failed = [] { FAIL(); },
+                                .ending = [this] { return ending_; }});
+    EXPECT_TRUE(started.ok()) << started.status().to_string();
+    servers_ = std::move(*started);
+  }
+  ~ParameterServerTest() override {
+    servers_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  // The server's part of the status; null if it has left.
+  [[nodiscard]] nlohmann::json server(std::uint32_t number) const {
+    const auto status = nlohmann::json::parse(servers_->status_json());
+    for (const auto& one : status["servers"]) {
+      if (one["server"] == number) return one;
+    }
+    return nullptr;
+  }
+
+  boost::asio::io_context loop_;
+  bool ending_ = false;
+  std::string folder_, said_;
+  std::unique_ptr<ParameterServer> servers_;
+};
+
+// A timer kills a server that does not leave in time. It must not, once the server has ended: its
+// process number is 0 then, the number of the agent's own process group for kill().
+TEST_F(ParameterServerTest, AServerThatLeavesHasLeftThoughTheJobEnds) {
+  ASSERT_TRUE(servers_->resize(2).ok());
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return !server(1)["shards"].empty(); }, kLong));
+  const pid_t pid = server(1)["pid"];
+  ASSERT_TRUE(servers_->resize(1).ok());
+  EXPECT_EQ(server(1)["pid"], pid) << "it does not leave by itself";
+  ending_ = true;
+  ::kill(pid, SIGKILL);
+  EXPECT_TRUE(transport::run_until(
+      loop_, [&] { return server(1).is_null(); }, kLong));
+  EXPECT_EQ(said_, "") << "a job that ends says nothing about its servers";
 }
 
 }  // namespace
