@@ -50,13 +50,13 @@ base::Result<MappedShard> MappedShard::open(const ShardMemory& memory, StoreMemo
   return MappedShard{std::move(store), std::move(lanes)};
 }
 
-ShardServer::ShardServer(const MappedShard& shard, const StoreMemory& tables, ShardLock lock,
+ShardServer::ShardServer(std::span<const MappedShard> shards, std::size_t shard, ShardLock lock,
                          std::unique_ptr<Store> store)
-    : shard_(&shard),
-      tables_(&tables),
+    : shards_(shards),
+      shard_(&shards[shard]),
       lock_(std::move(lock)),
       store_(std::move(store)),
-      owners_(shard.lanes.spec().lanes) {}
+      owners_(shard_->lanes.spec().lanes) {}
 
 base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const MappedShard> shards,
                                                                std::size_t number,
@@ -65,7 +65,7 @@ base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const M
   REGROUP_ASSIGN_OR_RETURN(ShardLock lock, ShardLock::acquire(shard.store, deadline));
   REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::attach(shard.store));
   std::unique_ptr<ShardServer> server(
-      new ShardServer(shard, shards.front().store, std::move(lock), std::move(store)));
+      new ShardServer(shards, number, std::move(lock), std::move(store)));
   // One replica: what is in the log is committed.
   base::Status status;
   server->store_->each([&](Range& range) {
@@ -210,7 +210,7 @@ base::Result<std::vector<std::uint32_t>> ShardServer::place(const TableSpec& spe
                                                             std::span<const PositionRange> ranges) {
   const LaneSpec& here = shard_->lanes.spec();
   if (here.shards == 1) return std::vector<std::uint32_t>(ranges.size());
-  REGROUP_ASSIGN_OR_RETURN(const std::vector<PlacedTable> tables, tables_in(*tables_));
+  REGROUP_ASSIGN_OR_RETURN(const std::vector<PlacedTable> tables, tables_in(shards_.front().store));
   std::vector<ShardUse> used(here.shards);
   for (const PlacedTable& table : tables) {
     const std::vector<PositionRange> cuts = ranges_of(table.spec, here.shards);
@@ -235,11 +235,28 @@ base::Result<std::vector<std::uint32_t>> ShardServer::place(const TableSpec& spe
   std::vector<std::uint64_t> bytes;
   for (const PositionRange& range : ranges) bytes.push_back(expected_bytes(spec, range));
   std::vector<std::uint32_t> placed = place_ranges(bytes, std::move(used));
-  // A table that is placed stays: not if it has no room here, its own block included.
-  REGROUP_RETURN_IF_ERROR(
-      store_->check_room(spec, 1 + static_cast<std::size_t>(std::ranges::count(placed, 0U))));
+  REGROUP_RETURN_IF_ERROR(check_room(spec, placed));
   REGROUP_RETURN_IF_ERROR(store_->place_table(spec, placed));
   return placed;
+}
+
+// A table that is placed stays, so each shard must have room for its part first. Pushes
+// to another shard may take its room meanwhile: then that shard refuses open().
+base::Status ShardServer::check_room(const TableSpec& spec, std::span<const std::uint32_t> placed) {
+  const auto ranges_in_shard = [&](std::uint32_t shard) {
+    return static_cast<std::size_t>(std::ranges::count(placed, shard));
+  };
+  REGROUP_RETURN_IF_ERROR(store_->check_room(spec, 1 + ranges_in_shard(0)));  // and its own block
+  for (std::uint32_t shard = 1; shard < shards_.size(); ++shard) {
+    const std::uint64_t needed = ranges_in_shard(shard) * kBlockBytes;
+    const std::uint64_t free = free_bytes(shards_[shard].store);
+    if (needed <= free) continue;
+    return base::resource_exhausted(
+        fmt::format("table {}: {} ranges need {} bytes in shard {}, and {} are free there "
+                    "(--ps-memory is the limit)",
+                    spec.name, ranges_in_shard(shard), needed, shard, free));
+  }
+  return {};
 }
 
 base::Status ShardServer::push(std::uint64_t client, std::byte* message,

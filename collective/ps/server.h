@@ -39,8 +39,9 @@ class ShardServer {
   // kDeadlineExceeded: another server lives. kDataLoss: the store is damaged.
   [[nodiscard]] static base::Result<std::unique_ptr<ShardServer>> attach(
       std::span<const MappedShard> shards, std::size_t shard, base::TimePoint deadline);
-  // Answers messages until `stop` is true or the store is another server's than `server`; who
-  // changes one of them then rings the bell of the lanes. An error means that the store is damaged.
+  // Answers messages until `stop` is true or the store is another server's than `server`; a
+  // thread that changes one of them then rings the bell of the lanes. An error means that the store
+  // is damaged.
   [[nodiscard]] base::Status serve(const std::atomic<bool>& stop, std::uint32_t server);
   // Answers what is written now; returns the number of messages.
   [[nodiscard]] base::Result<std::size_t> poll();
@@ -48,15 +49,18 @@ class ShardServer {
   void free_lanes();
 
  private:
-  ShardServer(const MappedShard& shard, const StoreMemory& tables, ShardLock lock,
+  ShardServer(std::span<const MappedShard> shards, std::size_t shard, ShardLock lock,
               std::unique_ptr<Store> store);
   [[nodiscard]] base::Result<std::size_t> poll_lane(std::uint32_t number);
   [[nodiscard]] base::Status answer(std::uint32_t number, std::uint64_t place,
                                     const MessageHeader& header);
   [[nodiscard]] base::Status open_table(const OpenContent& content);
-  // The shard of each range of a table. The server of shard 0 decides, once.
+  // The shard of each range of a table. The server of shard 0 decides, once. kResourceExhausted: a
+  // shard has no room for its part; the table has no place then.
   [[nodiscard]] base::Result<std::vector<std::uint32_t>> place(
       const TableSpec& spec, std::span<const PositionRange> ranges);
+  [[nodiscard]] base::Status check_room(const TableSpec& spec,
+                                        std::span<const std::uint32_t> placed);
   [[nodiscard]] base::Status push(std::uint64_t client, std::byte* message,
                                   const MessageHeader& header);
   [[nodiscard]] base::Status push_part(const Push& push, Range& range);
@@ -66,8 +70,8 @@ class ShardServer {
   void refuse_lane(Lane& lane, const base::Status& why);
   void free_lane(std::uint32_t number);
 
-  const MappedShard* shard_;
-  const StoreMemory* tables_;  // the store of shard 0, which says where ranges lie
+  std::span<const MappedShard> shards_;  // the store of shard 0 says where ranges lie
+  const MappedShard* shard_;             // the one that it serves
   ShardLock lock_;
   std::unique_ptr<Store> store_;
   std::vector<std::uint64_t> positions_;  // of the part that is pushed

@@ -63,6 +63,10 @@ std::uint64_t used_bytes(const StoreMemory& memory) {
   return (blocks.blocks() - blocks.free_blocks()) * kBlockBytes;
 }
 
+std::uint64_t free_bytes(const StoreMemory& memory) {
+  return BasicBlocks<RealAccess>(memory).free_blocks() * kBlockBytes;
+}
+
 base::Result<std::vector<PlacedTable>> tables_in(const StoreMemory& memory) {
   REGROUP_RETURN_IF_ERROR(check_store(memory));
   std::vector<PlacedTable> out;

@@ -25,8 +25,9 @@ namespace regroup::collective::ps {
 // The headers of all ranges of a store, for readers. kDataLoss as check_store().
 [[nodiscard]] base::Result<std::vector<const RangeHeader*>> ranges_in(const StoreMemory& memory);
 
-// Bytes of a store's blocks that are in use.
+// Bytes of a store's blocks that are in use, and of those that are free.
 [[nodiscard]] std::uint64_t used_bytes(const StoreMemory& memory);
+[[nodiscard]] std::uint64_t free_bytes(const StoreMemory& memory);
 
 // A table and where its ranges lie, as the store of shard 0 has it.
 struct PlacedTable {

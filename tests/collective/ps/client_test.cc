@@ -451,6 +451,47 @@ TEST(PsClient, ATableThatHasNoRoomLeavesNoRange) {
   static_cast<void>(open(*client, second));
 }
 
+// Shard 1 is full, shard 0 is not: the table gets no place, so its name stays free.
+TEST(PsClient, ATableThatHasNoRoomInOneOfTwoShardsHasNoPlace) {
+  ServerMemorySpec spec = Served::small();
+  spec.segments = 1;
+  const Served served(spec);
+  const Child server = served.server();
+  const auto client = served.client(1);
+  const Table table = open(*client, counts());
+  const MappedShard first = served.map(0), full = served.map(1);
+  const std::vector<PositionRange> cuts = ranges_of(counts(), 2);
+  const std::vector<std::uint32_t> shard_of = tables_in(first.store)->at(0).shard_of;
+  const auto is_in_full = [&](std::int64_t id) {
+    const std::uint64_t position = mix64(static_cast<std::uint64_t>(id));
+    const auto after =
+        std::ranges::upper_bound(cuts, position, {}, [](const auto& cut) { return cut.first; });
+    return shard_of.at(static_cast<std::size_t>(after - cuts.begin()) - 1) == 1;
+  };
+  base::Status status;
+  std::int64_t id = 0;
+  while (status.ok()) {
+    ASSERT_LT(id, 1'000'000);
+    std::vector<std::int64_t> ids;
+    for (; ids.size() < 100; ++id) {
+      if (is_in_full(id)) ids.push_back(id);
+    }
+    const auto ticket = client->push(table, ids, bytes_of(ones(ids.size() * 4)));
+    status = ticket.ok() ? client->wait(*ticket, kLong) : ticket.status();
+  }
+  ASSERT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
+  const std::size_t before = ranges_in(first.store)->size();
+  TableSpec second = counts();
+  second.name = "second";
+  const auto refused = client->open(second);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_NE(refused.status().message().find("bytes in shard 1, and "), std::string::npos)
+      << refused.status().to_string();
+  EXPECT_EQ(tables_in(first.store)->size(), 1U);
+  EXPECT_EQ(ranges_in(first.store)->size(), before);
+  static_cast<void>(open(*client, {.name = "second", .rows = 3}));  // smaller, and another kind
+}
+
 TEST(PsClient, RangesThatAreNotThereAreRefused) {
   ServerMemorySpec spec = Served::small();
   spec.shards = 1;
