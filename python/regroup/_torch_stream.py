@@ -1,9 +1,10 @@
 """An IterableDataset as a data set whose samples have numbers.
 
 Most streams can only be read as a whole: sample i of an epoch is the i-th that an iteration yields,
-and every member, and every worker, reads all of it and keeps its own. A stream that can be read in
-parts, by `shard(num_shards=V, index=i)`, gives shard i of each batch the next samples of part i;
-so a member reads only the parts of the shards that it computes.
+and every member, and every worker, reads all of it and keeps its own. Where the script asks for
+parts, shard i of each batch has the next samples of `shard(num_shards=V, index=i)`; so a member
+reads only the parts of the shards that it computes. It is not the default, as a member that takes
+over a shard reads its part from the begin of the epoch, and the others wait.
 
 A stream cannot go back. So the samples of the batch that is read are kept, also those that other
 members compute: a regroup may hand them to this member. What lies further back is read again, from
@@ -12,6 +13,7 @@ the begin of the epoch; that is also how a member that joins late comes to its p
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import random
@@ -49,19 +51,29 @@ def samples_of(dataset: IterableDataset, samples: Any) -> int:
     return found
 
 
-def has_parts(dataset: Any, batch_size: int, shards: int) -> bool:
-    """Whether the stream is read in as many parts as there are shards: if it has shard(), and not
-    fewer pieces than that (`num_shards`, of data sets of Hugging Face), and if the shards of a
-    batch have equal sizes, so that no part ends long before the others."""
-    if not callable(shard := getattr(dataset, "shard", None)) or batch_size % shards != 0:
-        return False
+def check_parts(dataset: Any, batch_size: int, shards: int) -> None:
+    """Refuses a stream that cannot be read in as many parts as there are shards. Its pieces
+    (`num_shards`, of data sets of Hugging Face) and the samples of a batch must divide evenly, so
+    that no part ends long before the others."""
+    refuse = functools.partial(_arguments.refuse, "join")
+    if batch_size % shards != 0:
+        refuse(
+            f"parts: expected a batch size that is a multiple of the job's {shards} shards, got "
+            f"{batch_size}"
+        )
+    kind = _arguments.kind(dataset)
     try:
-        named = inspect.signature(shard).parameters
-    except (TypeError, ValueError):
-        return False
+        named = inspect.signature(dataset.shard).parameters.keys()
+    except (AttributeError, TypeError, ValueError):
+        named = {}.keys()
+    if not {"num_shards", "index"} <= named:
+        refuse(f"parts: expected a stream with shard(num_shards, index), got {kind} without")
     pieces = getattr(dataset, "num_shards", shards)
-    enough = not isinstance(pieces, int) or pieces >= shards
-    return enough and {"num_shards", "index"} <= named.keys()
+    if isinstance(pieces, int) and pieces % shards != 0:
+        refuse(
+            f"parts: expected a stream whose num_shards is a multiple of the job's {shards} "
+            f"shards, got {kind} with {pieces}; leave out parts=True"
+        )
 
 
 class Stream(Dataset):
@@ -122,7 +134,7 @@ class Stream(Dataset):
             if self._count > 0:
                 dataset = dataset.shard(num_shards=self._count, index=part)  # type: ignore[attr-defined]
                 of = f"part {part} of {self._count} of "
-            self._readers[part] = _Reader(dataset, self._seed, part, of, self._samples)
+            self._readers[part] = _Reader(dataset, self._seed, part, of, self._count)
         return self._readers[part]
 
 
@@ -140,11 +152,11 @@ def _parts_of_leaves(count: int, rest: int) -> list[int]:
 
 class _Reader:
     """One iteration after the other over a stream, or a part of one.  number: of the part.  of:
-    names it in messages.  samples: that an epoch takes of the whole stream."""
+    names it in messages.  count: of parts."""
 
-    def __init__(self, dataset: Any, seed: int, number: int, of: str, samples: int):
+    def __init__(self, dataset: Any, seed: int, number: int, of: str, count: int):
         self._dataset, self._seed, self._number = dataset, seed, number
-        self._of, self._samples = of, samples
+        self._of, self._count = of, count
         self._forget()
 
     def take(self, epoch: int, numbers: list[int], first: int) -> list[Any]:
@@ -194,13 +206,14 @@ class _Reader:
 
     def _refuse_end(self) -> None:
         what = f"the stream ({_arguments.kind(self._dataset)})"
-        advice = f"samples={self._next} or fewer"
-        if self._of:
-            advice = f"samples= with fewer than {self._samples:,}"
+        most = self._next * max(1, self._count)
+        advice = f"pass samples={most} or fewer to join()"
+        if self._count > 0:
+            advice = f"{advice}, or leave out parts=True" if most > 0 else "leave out parts=True"
         _arguments.refuse(
             "data set",
             f"{self._of}{what} ended after {self._next} samples of epoch {self._epoch}, and an "
-            f"epoch takes more: pass {advice} to join()",
+            f"epoch takes more: {advice}",
             final=False,
         )
 

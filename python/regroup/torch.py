@@ -49,7 +49,7 @@ from regroup._torch_loader import Direct, Epochs, Loader, Part, ShardLoader, par
 from regroup._torch_log import Log, row_of
 from regroup._torch_prepare import ElasticDDP, ElasticLoader, PreparedObjects
 from regroup._torch_state import TrainingState
-from regroup._torch_stream import Stream, has_parts, samples_of
+from regroup._torch_stream import Stream, check_parts, samples_of
 from regroup._torch_update import Update, check_listed, check_optimizers
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
@@ -63,6 +63,7 @@ def join(
     epochs: int | float,
     accumulate: int = 1,
     samples: int | None = None,
+    parts: bool = False,
     collate: Callable[[list], Any] | None = None,
     schedulers: Sequence[Any] = (),
     epoch_schedulers: Sequence[Any] = (),
@@ -91,6 +92,9 @@ def join(
     accumulate: the inner loop yields each shard in so many batches, of almost equal size, and their
     gradients are averaged: activations need so much less memory. Do not divide the loss.
     samples: of an IterableDataset, how many an epoch takes; default: its len().
+    parts: an IterableDataset with shard(num_shards, index) is read in one part for each shard of
+    the job, by the members that compute it, instead of as a whole by every member. A member that
+    takes over a shard reads its part again from the begin of the epoch.
     collate: makes a batch of a list of samples; default: as DataLoader does.
     schedulers, epoch_schedulers: learning rate schedulers that step.apply() steps, after each step
     or after the last one of an epoch; ReduceLROnPlateau gets the loss of the step or epoch.
@@ -122,6 +126,7 @@ def join(
     dataset = dataset if loader is None else loader.dataset
     taken = _check_arguments(model, dataset, samples)
     streamed = isinstance(dataset, IterableDataset)
+    _check_asked(parts, streamed, dataset)
     if loader is not None:
         epoch = _torch_loader.check(loader, batch_size, collate, shards, samples)
     else:
@@ -162,7 +167,9 @@ def join(
         dtype="float64" if gradient.dtype == torch.float64 else "float32",
         model=_digest(model, optimizers, update, epoch, accumulate) + _list(model),
         # with a loader other random numbers are drawn
-        fingerprint=fingerprint(gradient.device) + ("" if loader is None else " data=loader"),
+        fingerprint=fingerprint(gradient.device)
+        + ("" if loader is None else " data=loader")
+        + " parts" * parts,
         samples=epoch.samples,
         batch=epoch.batch_size,
         shuffle=epoch.shuffle,
@@ -183,7 +190,8 @@ def join(
     stream = None
     if streamed:
         shards = native.world.shards
-        parts = shards if has_parts(dataset, epoch.batch_size, shards) else 0
+        if parts:
+            check_parts(dataset, epoch.batch_size, shards)
         ahead = 0 if loader is None or not loader.num_workers else (loader.prefetch_factor or 0) + 1
         stream = Stream(
             dataset,
@@ -193,7 +201,7 @@ def join(
             samples=epoch.samples,
             substeps=substeps_of_batch,
             kept=ahead,
-            parts=parts,
+            parts=shards if parts else 0,
         )
     source = (
         Direct(stream or dataset, collate)
@@ -210,6 +218,7 @@ def prepare(
     epochs: int,
     accumulate: int = 1,
     samples: int | None = None,
+    parts: bool = False,
     callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
@@ -258,6 +267,7 @@ def prepare(
         epochs=epochs,
         accumulate=accumulate,
         samples=samples,
+        parts=parts,
         callbacks=callbacks,
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
@@ -306,6 +316,14 @@ def _check_arguments(model: Any, dataset: Any, samples: Any) -> int:
         if is_lazy(tensor):
             refuse(f"{name} of the model has no shape yet: call the model once before join()")
     return _check_dataset(dataset, samples)
+
+
+def _check_asked(parts: Any, streamed: bool, dataset: Any) -> None:
+    if not isinstance(parts, bool):
+        _arguments.refuse("join", f"parts: expected True or False, got {_arguments.kind(parts)}")
+    if parts and not streamed:
+        got = _arguments.kind(dataset)
+        _arguments.refuse("join", f"parts: only an IterableDataset is read in parts, got {got}")
 
 
 def _check_dataset(dataset: Any, given: Any = None) -> int:

@@ -188,6 +188,7 @@ def join_plain():
         data,
         batch_size=batch_size,
         epochs=10,
+        parts=isinstance(data, Dealt),
         accumulate=faults.get("accumulate", (1,))[0],
         extra=[scheduler],
         nan="stop" if "stop" in faults else "skip" if "nan" in faults else "ignore",

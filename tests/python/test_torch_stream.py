@@ -6,7 +6,7 @@ import random
 import pytest
 import regroup.torch
 import torch
-from regroup._torch_stream import Stream, has_parts
+from regroup._torch_stream import Stream, check_parts
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -174,28 +174,55 @@ def test_a_part_is_opened_at_any_place():
     assert {part for part, _ in dataset.read} == {expected[0][0] % 4}
 
 
-@pytest.mark.parametrize(
-    ("dataset", "batch", "expected"),
-    [(Dealt(), 8, True), (Dealt(), 6, False), (Numbers(), 8, False)],
-)
-def test_which_streams_are_read_in_parts(dataset, batch, expected):
-    assert has_parts(dataset, batch, 4) == expected
-
-
-def test_a_stream_of_fewer_pieces_than_shards_is_read_as_a_whole():
+def dealt(pieces, shard=None):
     dataset = Dealt()
-    dataset.num_shards = 3
-    assert not has_parts(dataset, 8, 4)
-    dataset.num_shards = 4
-    assert has_parts(dataset, 8, 4)
-    dataset.shard = lambda rank, world: dataset  # of another meaning
-    assert not has_parts(dataset, 8, 4)
+    dataset.num_shards = pieces
+    if shard is not None:
+        dataset.shard = shard
+    return dataset
+
+
+@pytest.mark.parametrize("dataset", [Dealt(), dealt(4), dealt(8)])
+def test_a_stream_whose_pieces_divide_evenly_has_parts(dataset):
+    check_parts(dataset, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "batch", "message"),
+    [
+        (
+            Dealt(),
+            6,
+            "parts: expected a batch size that is a multiple of the job's 4 shards, got 6",
+        ),
+        (Numbers(), 8, r"a stream with shard\(num_shards, index\), got a Numbers without"),
+        (dealt(4, lambda rank, world: None), 8, r"shard\(num_shards, index\), got a Dealt without"),
+        (dealt(3), 8, "num_shards is a multiple of the job's 4 shards, got a Dealt with 3; leave"),
+        (dealt(5), 8, "num_shards is a multiple of the job's 4 shards, got a Dealt with 5; leave"),
+    ],
+)
+def test_a_stream_that_has_no_equal_parts_is_refused(dataset, batch, message):
+    with pytest.raises(regroup.Refused, match=message):
+        check_parts(dataset, batch, 4)
+
+
+def test_a_stream_is_read_as_a_whole_unless_the_script_asks_for_parts():
+    numbers = [int(row[0]) for row in taken(Dealt(16), epochs=1)[0]]
+    assert numbers == [0, 1, 2, 3]
+    dataset = Dealt(16)
+    taken(dataset, epochs=1, parts=True)
+    assert {part for part, _ in dataset.read} == {0, 1, 2, 3}
+    assert len(taken(dealt(5), epochs=1)) == 6  # as a whole it needs no equal parts
+    with pytest.raises(regroup.Refused, match="got a Dealt with 5"):
+        taken(dealt(5), parts=True)
 
 
 def test_a_part_that_ends_early_is_named():
     stream = Stream(Dealt(7), seed=3, batch_size=4, steps=2, samples=8, parts=4)
     with pytest.raises(
-        regroup.Refused, match=r"part 3 of 4 of the stream \(a Dealt\) ended after 1"
+        regroup.Refused,
+        match=r"part 3 of 4 of the stream \(a Dealt\) ended after 1 samples of epoch 0, .* "
+        r"pass samples=4 or fewer to join\(\), or leave out parts=True",
     ):
         for step in (1, 2):
             stream.take(step, list(range(4 * step - 4, 4 * step)))
@@ -213,6 +240,8 @@ def test_a_part_that_ends_early_is_named():
             {"samples": 10},
             r"the stream \(a Numbers\) ended after 9 samples of epoch 0, .* pass samples=9 or",
         ),
+        ([1.0], {"parts": True}, "parts: only an IterableDataset is read in parts, got a list"),
+        (Counted(), {"parts": 1}, "parts: expected True or False, got an int"),
         ([1.0], {"samples": 1}, "samples: only an IterableDataset takes it, got a list"),
     ],
 )
