@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 namespace regroup::pmi {
 namespace {
@@ -50,8 +51,11 @@ pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* in
   const pmix_info_t* persistence = find(infos, count, PMIX_PERSISTENCE);
   const bool once =
       persistence != nullptr && persistence->value.data.persist == PMIX_PERSIST_FIRST_READ;
+  std::set<std::string> keys;
   for (std::size_t i = 0; i < count; ++i) {
-    if (!is_directive(infos[i]) && entries_.contains(infos[i].key)) return PMIX_ERR_DUPLICATE_KEY;
+    if (is_directive(infos[i])) continue;
+    const bool first = keys.insert(infos[i].key).second;
+    if (!first || entries_.contains(infos[i].key)) return PMIX_ERR_DUPLICATE_KEY;
   }
   const bool elsewhere = source.host != 0;
   source.bytes = source.bytes / std::max<std::size_t>(count, 1) + kEntry;  // of each entry
@@ -84,7 +88,7 @@ std::size_t PmixBoard::present(const std::vector<std::string>& keys) const {
 
 void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found) {
   std::vector<pmix_pdata_t> data;
-  std::vector<std::map<std::string, Entry>::iterator> read;
+  std::set<std::string> read;  // a caller may name a key twice
   for (const std::string& key : keys) {
     const auto entry = entries_.find(key);
     if (entry == entries_.end()) continue;
@@ -92,11 +96,11 @@ void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found)
     out.proc = entry->second.owner;
     std::strncpy(out.key, key.c_str(), PMIX_MAX_KEYLEN);
     out.value = entry->second.value;  // not owned: `found` copies it before it returns
-    if (entry->second.once) read.push_back(entry);
+    if (entry->second.once) read.insert(key);
   }
   const bool all = data.size() == keys.size();
   found(all ? PMIX_SUCCESS : data.empty() ? PMIX_ERR_NOT_FOUND : PMIX_ERR_PARTIAL_SUCCESS, data);
-  for (const auto entry : read) erase(entry);
+  for (const std::string& key : read) erase(entries_.find(key));
 }
 
 void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys,

@@ -32,8 +32,8 @@ class PmixBoard {
   PmixBoard(const PmixBoard&) = delete;
   PmixBoard& operator=(const PmixBoard&) = delete;
 
-  // PMIX_ERR_DUPLICATE_KEY if a key is already published; PMIX_ERR_OUT_OF_RESOURCE if the source
-  // holds as much here as it may.
+  // PMIX_ERR_DUPLICATE_KEY if a key is already published, or named twice; PMIX_ERR_OUT_OF_RESOURCE
+  // if the source holds as much here as it may.
   [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos,
                                       std::size_t count, NameSource source = {});
   // Calls `found` at once with the keys that are published; with PMIX_WAIT, when all are, or after

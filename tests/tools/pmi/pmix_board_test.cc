@@ -78,6 +78,26 @@ TEST_F(PmixBoardTest, AWaiterServedAtTheLastMomentIsAnsweredOnce) {
               testing::ElementsAre(Pair("a.1", PMIX_SUCCESS), Pair("a.2", PMIX_ERR_TIMEOUT)));
 }
 
+TEST_F(PmixBoardTest, AKeyThatIsLookedUpTwiceIsRemovedOnce) {
+  publish_once("key");
+  std::size_t values = 0;
+  const auto count = [&values](pmix_status_t status, std::vector<pmix_pdata_t>& found) {
+    EXPECT_EQ(status, PMIX_SUCCESS);
+    values = found.size();
+  };
+  board->lookup(make_proc("a", 1), {"key", "key"}, nullptr, 0, count);
+  EXPECT_EQ(values, 2U);
+  publish_once("key");  // it was removed
+}
+
+TEST_F(PmixBoardTest, AKeyIsNotPublishedTwiceInOneCall) {
+  InfoList infos(*library);
+  infos.add("key", std::string("port"));
+  infos.add("key", std::string("other"));
+  EXPECT_EQ(board->publish(make_proc("a", 0), infos.data(), 2), PMIX_ERR_DUPLICATE_KEY);
+  EXPECT_EQ(board->publish(make_proc("a", 0), infos.data(), 1), PMIX_SUCCESS);
+}
+
 TEST_F(PmixBoardTest, AnotherHostHoldsNoMoreThanItMay) {
   InfoList infos(*library);
   infos.add("first", std::string("port"));
