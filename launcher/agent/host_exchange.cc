@@ -8,11 +8,11 @@
 #include <utility>
 #include <variant>
 
+#include "launcher/pmi/mpi.h"
+
 namespace regroup::agent {
 namespace {
 
-constexpr std::int32_t kPmixNotFound = -46;
-constexpr std::int32_t kPmixOutOfResource = -29;
 constexpr const char* kAwaited =
     "other hosts wait for it in a PMI operation, from which it was excluded";
 
@@ -103,7 +103,7 @@ void HostExchange::deny(std::uint32_t asking, std::uint64_t request, std::int32_
 
 void HostExchange::fetch(const pmi::Fetch& fetch) {
   const auto host = job_.host_of(fetch.of);
-  if (!host) return deny(fetch.host, fetch.request, kPmixNotFound);
+  if (!host) return deny(fetch.host, fetch.request, pmi::kPmixNotFound);
   ask(fetch.host, fetch.request, {*host, fetch.of}, fetch);
 }
 
@@ -113,7 +113,7 @@ void HostExchange::call(const pmi::NameCall& call) {
 
 void HostExchange::ask(std::uint32_t asking, std::uint64_t request, Question question,
                        const pmi::Message& message) {
-  if (cut_off_.contains(asking)) return deny(asking, request, kPmixOutOfResource);
+  if (cut_off_.contains(asking)) return deny(asking, request, pmi::kPmixOutOfResource);
   Questions& questions = asked_[asking];
   if (!questions.emplace(request, question).second) return;  // duplicate request
   if (questions.size() <= limits_.asked) return tell(question.host, message);
@@ -130,7 +130,7 @@ void HostExchange::answer(const pmi::Fetched& fetched) {
 void HostExchange::cut_off(std::uint32_t host, const std::string& why) {
   cut_off_.insert(host);
   for (const auto& [request, question] : std::exchange(asked_[host], {}))
-    deny(host, request, kPmixOutOfResource);
+    deny(host, request, pmi::kPmixOutOfResource);
   parts_.forget(host);
   job_.cut_off(host, why);
   if (parts_.awaited(host)) job_.stuck(host, kAwaited);
@@ -140,7 +140,7 @@ void HostExchange::closed(std::uint32_t space) {
   for (auto& [host, questions] : asked_) {
     for (auto each = questions.begin(); each != questions.end();) {
       const bool gone = each->second.of.space == space;
-      if (gone) deny(host, each->first, kPmixNotFound);
+      if (gone) deny(host, each->first, pmi::kPmixNotFound);
       each = gone ? questions.erase(each) : std::next(each);
     }
   }

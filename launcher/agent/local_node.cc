@@ -59,7 +59,11 @@ void LocalNode::settle() {
 }
 
 void LocalNode::tell(const pmi::Message& message) {
-  if (mpi_) mpi_->tell(message);
+  if (mpi_) {
+    mpi_->tell(message);
+  } else if (const auto answer = pmi::not_found(message)) {
+    events_.mpi(0, *answer);
+  }
   if (const auto* closed = std::get_if<pmi::CloseSpace>(&message))
     std::erase_if(members_, [&](const auto& entry) { return entry.first.space == closed->space; });
 }

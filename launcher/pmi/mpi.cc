@@ -65,6 +65,25 @@ Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const process::Ap
   }
 }
 
+std::optional<Fetched> not_found(const Message& message) {
+  if (const auto* fetch = std::get_if<Fetch>(&message))
+    return Fetched{fetch->request, fetch->host, kPmixNotFound, {}};
+  if (const auto* call = std::get_if<NameCall>(&message))
+    return Fetched{call->request, call->host, kPmixNotFound, {}};
+  return std::nullopt;
+}
+
+// send() may find that regroup-pmi is gone, and lose() answers then.
+void Mpi::tell(const Message& message) {
+  const auto answer = not_found(message);
+  if (answer) questions_.emplace(answer->host, answer->request);
+  if (!send(message) && answer) deny(*answer);
+}
+
+void Mpi::deny(const Fetched& answer) {
+  if (questions_.erase({answer.host, answer.request}) > 0) events_.exchange(answer);
+}
+
 bool Mpi::send(const Message& message) { return helper_ && !lost_ && helper_->send(message); }
 
 void Mpi::settle() {
@@ -149,6 +168,8 @@ void Mpi::on_message(const Message& message, base::Fd fd) {
   if (const auto* disconnection = std::get_if<GroupsDisconnected>(&message))
     events_.groups_disconnected(*disconnection);
   if (const auto* spawn = std::get_if<Spawn>(&message)) events_.spawn(*spawn);
+  if (const auto* fetched = std::get_if<Fetched>(&message))
+    questions_.erase({fetched->host, fetched->request});
   if (std::holds_alternative<Contribute>(message) || std::holds_alternative<Fetch>(message) ||
       std::holds_alternative<Fetched>(message) || std::holds_alternative<NameCall>(message)) {
     events_.exchange(message);
@@ -179,6 +200,10 @@ void Mpi::lose(const std::string& what, const std::string& why) {
   if (std::exchange(lost_, true)) return;
   events_.said(fmt::format("regroup-pmi (pid {}) {}: {}{}", helper_->pid(), what, kWithout, why));
   while (!openings_.empty()) finish(openings_.begin()->first);
+  while (!questions_.empty()) {
+    const auto [host, request] = *questions_.begin();
+    deny({request, host, kPmixNotFound, {}});
+  }
 }
 
 }  // namespace regroup::pmi

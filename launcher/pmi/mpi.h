@@ -10,6 +10,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,10 @@
 #include "launcher/process/app.h"
 
 namespace regroup::pmi {
+
+// Statuses of libpmix, for sources that are built without its headers.
+inline constexpr std::int32_t kPmixNotFound = -46;
+inline constexpr std::int32_t kPmixOutOfResource = -29;
 
 struct MpiEvents {
   std::function<void(const Connected&)> connected;
@@ -40,6 +46,10 @@ void add_hints(process::Extras& extras, const process::App& app, bool oversubscr
 // "rank 3", "rank 0 of spawn 1".
 [[nodiscard]] std::string name_of(ProcId process);
 
+// The answer to a Fetch or NameCall for a host without regroup-pmi, since the asking process waits
+// without a limit; nothing for other messages.
+[[nodiscard]] std::optional<Fetched> not_found(const Message& message);
+
 // The program that MPI_Comm_spawn starts for `wanted` when a process of `parent` calls it.
 // kNotFound names it.
 [[nodiscard]] base::Result<process::App> spawned_app(const process::App& parent,
@@ -59,8 +69,9 @@ class Mpi {
   void open(const OpenSpace& space, Ready ready);
   // As open(), for one rank of an open space that never called MPI_Init and is restarted.
   void reopen(ProcId process, std::function<void(process::Extras)> ready);
-  // Sends a MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or Fetched.
-  void tell(const Message& message) { send(message); }
+  // Sends a MemberGone, CloseSpace, SpawnDone, Gathered, Fetch, Fetched or NameCall. If regroup-pmi
+  // is gone, or ends before it answers a Fetch or a NameCall, events.exchange gets not_found().
+  void tell(const Message& message);
   // Handles all reports of regroup-pmi about members that are dead by now.
   void settle();
 
@@ -80,6 +91,7 @@ class Mpi {
 
   OpeningId await(const std::vector<ProcId>& processes, Ready ready);
   bool send(const Message& message);
+  void deny(const Fetched& answer);
   void watch();
   void give_up();
   void on_message(const Message& message, base::Fd fd);
@@ -97,6 +109,8 @@ class Mpi {
   MpiEvents events_;
   std::map<OpeningId, Opening> openings_;
   std::map<ProcId, Awaited> awaited_;
+  // Fetch and NameCall that regroup-pmi has not answered: host and request.
+  std::set<std::pair<std::uint32_t, std::uint64_t>> questions_;
   OpeningId last_opening_ = 0;
   std::unique_ptr<Helper> helper_;
   bool lost_ = false;

@@ -14,8 +14,6 @@
 namespace regroup::pmi {
 namespace {
 
-constexpr std::int32_t kPmixNotFound = -46;  // PMIX_ERR_NOT_FOUND, where its headers may be missing
-
 std::vector<std::byte> bytes_of(std::string_view text) {
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());
   return {begin, begin + text.size()};

@@ -24,6 +24,7 @@ struct MpiTest : testing::Test {
   std::unique_ptr<Mpi> mpi;
   std::vector<process::Extras> extras;
   bool answered = false;
+  std::vector<Fetched> fetched;
 
   MpiTest() { std::filesystem::create_directories(folder); }
   ~MpiTest() override {
@@ -35,6 +36,9 @@ struct MpiTest : testing::Test {
   void start(std::optional<base::Duration> limit = {}) {
     MpiEvents events;
     events.said = [this](const std::string& text) { said.push_back(text); };
+    events.exchange = [this](const Message& message) {
+      fetched.push_back(std::get<Fetched>(message));
+    };
     HelperOptions options{REGROUP_PMI, "job", folder, "libno-such-pmix.so"};
     options.answer_limit = limit.value_or(options.answer_limit);
     mpi = std::make_unique<Mpi>(loop, std::move(options), process::App(), std::move(events));
@@ -80,6 +84,25 @@ TEST_F(MpiTest, AHelperThatIsStoppedIsEndedAndNoOther) {
   int status = 0;
   EXPECT_EQ(::waitpid(mpi->helper(), &status, 0), mpi->helper());
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+TEST_F(MpiTest, CallsAboutNamesAreAnsweredWithoutAHelper) {
+  start();
+  open({0, 1, false, {1}, 0, {}});
+  ASSERT_EQ(::kill(mpi->helper(), SIGSTOP), 0);
+  mpi->tell(NameCall{7, 1, {0, 1}, NameOperation::kLookup, {}});
+  mpi->tell(Fetch{8, 2, {0, 0}});
+  EXPECT_TRUE(fetched.empty());
+  ASSERT_EQ(::kill(mpi->helper(), SIGKILL), 0);
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (fetched.size() < 2 && std::chrono::steady_clock::now() < end) loop.run_one_for(100ms);
+  mpi->tell(NameCall{9, 1, {0, 1}, NameOperation::kLookup, {}});
+  std::vector<std::uint64_t> requests;
+  for (const Fetched& answer : fetched) {
+    requests.push_back(answer.request);
+    EXPECT_EQ(answer.status, kPmixNotFound);
+  }
+  EXPECT_THAT(requests, ElementsAre(7, 8, 9));
 }
 
 }  // namespace
