@@ -20,6 +20,8 @@
 namespace regroup::pmi {
 namespace {
 
+constexpr std::size_t kMostHosts = std::size_t{1} << 20;  // host numbers of a job are lower
+
 // libpmix passes no user pointer to these functions, so there is one server per process.
 std::atomic<PmixState*> g_server{nullptr};
 
@@ -85,14 +87,16 @@ void together(PmixState& server, std::string what, const pmix_proc_t* procs, std
 }
 
 // What a host contributes to a new group: the number that it would give the group, and the data of
-// its members, as libpmix packed it.
+// its members, as libpmix packed it. No host offers a number twice, and no two hosts offer the
+// same, so all groups have different numbers, even if threads of one rank make them at once.
 std::string group_part(PmixState& server, const pmix_info_t* directives, std::size_t count) {
   std::string_view data;
   for (std::size_t i = 0; i < count; ++i) {
     if (!has_key(directives[i].key, PMIX_GROUP_ENDPT_DATA)) continue;
     data = {directives[i].value.data.bo.bytes, directives[i].value.data.bo.size};
   }
-  return fmt::format("{} {} {}", ++server.contexts, data.size(), data);
+  const std::size_t number = ++server.contexts * kMostHosts + server.options.host;
+  return fmt::format("{} {} {}", number, data.size(), data);
 }
 
 struct GroupFacts {
@@ -100,9 +104,8 @@ struct GroupFacts {
   std::string data;         // of the members
 };
 
-// The parts of all hosts, as group_part() has made them. A part that is none, and those after it,
-// are left out. libpmix takes the data of several hosts one after the other. The number is at least
-// that of each host, so that groups that share a member have different ones.
+// Reads the parts of all hosts, as group_part() has made them, up to the first malformed one.
+// libpmix takes the data of several hosts one after the other. All hosts choose the highest number.
 GroupFacts facts_of(std::string_view parts) {
   GroupFacts facts;
   const auto number = [&parts](std::size_t& out) {
@@ -122,9 +125,8 @@ GroupFacts facts_of(std::string_view parts) {
 }
 
 // What the members of a new group receive: its number, their data and their identifiers.
-void describe_group(PmixState& server, InfoList& infos, const std::vector<pmix_proc_t>& members,
+void describe_group(InfoList& infos, const std::vector<pmix_proc_t>& members,
                     const pmix_info_t* directives, std::size_t count, GroupFacts& facts) {
-  server.contexts = std::max(server.contexts, facts.context);
   for (std::size_t i = 0; i < count; ++i) {
     if (has_key(directives[i].key, PMIX_GROUP_ASSIGN_CONTEXT_ID))
       infos.add(PMIX_GROUP_CONTEXT_ID, facts.context);
@@ -339,7 +341,7 @@ struct PmixCalls {
                [=, &server](std::string_view parts) {
                  auto* infos = new InfoList(server.library);
                  GroupFacts facts = facts_of(parts);
-                 describe_group(server, *infos, {procs, procs + nprocs}, directives, count, facts);
+                 describe_group(*infos, {procs, procs + nprocs}, directives, count, facts);
                  then(PMIX_SUCCESS, infos->data(), infos->size(), data, free_infos, infos);
                });
     });

@@ -39,7 +39,7 @@ struct PmixState {
   PmixEvents events;
   PmixBoard board;
   std::map<std::uint32_t, std::vector<std::uint32_t>> spaces = {};  // the host of each rank
-  std::size_t contexts = 0;                                         // the last id of a group
+  std::size_t contexts = 0;  // groups that had a member of this host
 };
 
 }  // namespace regroup::pmi
