@@ -59,6 +59,7 @@ def test_who_dies_before_mpi_is_replaced_in_the_same_world(runner, mpi, program)
     script = f"""
         if [ $RANK = 1 ] && [ $REGROUP_RESTART_COUNT = 0 ]; then exit 3; fi
         echo restarts $RANK $REGROUP_RESTART_COUNT
+        echo "programs $OMPI_NUM_APP_CTX: $OMPI_APP_CTX_NUM_PROCS from $OMPI_FIRST_RANKS"
         exec {program}"""
     done = runner.regroup(*ROLES, "sh", "-c", script, env=mpi.env)
     assert done.status == 0, done.err
@@ -68,6 +69,8 @@ def test_who_dies_before_mpi_is_replaced_in_the_same_world(runner, mpi, program)
         "restarts 1 1",
         "restarts 2 0",
     ]
+    programs = [line for line in done.lines if line.startswith("programs")]
+    assert len(programs) == 3 and len(set(programs)) == 1
     assert "exited with code 3: restarting it (restart 1 of 3)" in done.err
 
 

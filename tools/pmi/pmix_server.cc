@@ -217,11 +217,10 @@ base::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   auto& host_of = state_->spaces[space.space];
   for (std::uint32_t rank = 0; rank < layout.size(); ++rank)
     host_of.push_back(layout.host_of(rank).number);
+  state_->programs[space.space] = programs_of(space);
   std::vector<std::vector<std::string>> out(layout.size());
   for (const std::uint32_t rank : layout.here()) {
-    REGROUP_ASSIGN_OR_RETURN(auto environment, environment_of({space.space, rank}));
-    std::ranges::copy(programs_of(space), std::back_inserter(environment));
-    out[rank] = std::move(environment);
+    REGROUP_ASSIGN_OR_RETURN(out[rank], environment_of({space.space, rank}));
   }
   return out;
 }
@@ -237,6 +236,9 @@ base::Result<std::vector<std::string>> PmixServer::environment_of(ProcId process
   for (char** string = strings; string != nullptr && *string != nullptr; ++string)
     out.emplace_back(*string);
   out.emplace_back("OMPI_MCA_schizo=flux");  // otherwise Open MPI 4.1 starts as a singleton
+  if (const auto programs = state_->programs.find(process.space);
+      programs != state_->programs.end())
+    std::ranges::copy(programs->second, std::back_inserter(out));
   return out;
 }
 
@@ -288,6 +290,7 @@ void PmixServer::names(const NameCall& call, PmixEvents::OnFetched then) {
 
 void PmixServer::close_space(std::uint32_t space) {
   state_->spaces.erase(space);
+  state_->programs.erase(space);
   const pmix_proc_t proc = make_proc(state_->name_of(space), PMIX_RANK_WILDCARD);
   state_->board.forget(proc);
   state_->library.server_deregister_nspace(proc.nspace, nullptr, nullptr);

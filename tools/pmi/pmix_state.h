@@ -40,6 +40,7 @@ struct PmixState {
   PmixBoard board;
   std::map<std::uint32_t, std::vector<std::uint32_t>> spaces = {};  // the host of each rank
   std::size_t contexts = 0;  // groups that had a member of this host
+  std::map<std::uint32_t, std::vector<std::string>> programs = {};  // variables of a space's ranks
 };
 
 }  // namespace regroup::pmi
