@@ -337,7 +337,7 @@ struct PmixCalls {
                              pmix_info_cbfunc_t then, void* data) {
     if (operation != PMIX_GROUP_CONSTRUCT) return PMIX_OPERATION_SUCCEEDED;
     return hand_over([=, name = std::string(name)](PmixState& server) {
-      together(server, "group " + name, procs, nprocs, group_part(server, directives, count),
+      together(server, kGroup + name, procs, nprocs, group_part(server, directives, count),
                [=, &server](std::string_view parts) {
                  auto* infos = new InfoList(server.library);
                  GroupFacts facts = facts_of(parts);

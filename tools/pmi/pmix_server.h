@@ -42,6 +42,9 @@ struct PmixEvents {
   std::function<void(ProcId parent, std::vector<SpawnApp>, Answer answer)> spawn;
 };
 
+// PmixEvents::gather: `what` of MPI_Comm_create_from_group begins with it.
+inline constexpr const char* kGroup = "group ";
+
 struct PmixOptions {
   std::string job;         // its id
   std::string folder;      // private, for files of this server and of its clients

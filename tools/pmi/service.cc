@@ -107,7 +107,8 @@ void Service::on(const SpawnDone& done) {
                             : base::Result<std::uint32_t>(base::internal_error(done.error)));
 }
 
-// All hosts do the same operations in the same order, so their counts are equal.
+// All hosts do the same operations in the same order, so their counts are equal. The key of a group
+// names it and its members, and libpmix makes no two of one name at once, so its count begins anew.
 void Service::gather(std::uint32_t space, const std::string& what, std::vector<std::uint32_t> hosts,
                      std::vector<std::byte> data, OnGathered then) {
   std::string key = fmt::format("{} #{}", what, ++times_[what]);
@@ -116,6 +117,8 @@ void Service::gather(std::uint32_t space, const std::string& what, std::vector<s
 }
 
 void Service::on(const Gathered& gathered) {
+  if (gathered.key.starts_with(kGroup))
+    times_.erase(gathered.key.substr(0, gathered.key.rfind(" #")));
   const auto found = gathering_.extract(gathered.key);
   if (!found.empty()) found.mapped()(gathered.data);
 }
