@@ -67,21 +67,23 @@ base::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
 
 }  // namespace
 
-std::optional<std::string> act_on_names(KeyValues& names, const AskNames& ask) {
+std::optional<std::string> act_on_names(PublishedNames& names, const AskNames& ask,
+                                        std::uint32_t space) {
   if (ask.operation == NameOperation::kPmi1Publish) {
     const bool room = names.size() < kMostNames && ask.service.size() <= kMaxNameBytes &&
                       ask.port.size() <= kMaxNameBytes;
-    if (!room || !names.emplace(ask.service, ask.port).second) return std::nullopt;
+    if (!room || !names.try_emplace(ask.service, PublishedName{ask.port, space}).second)
+      return std::nullopt;
     return "";
   }
   const auto found = names.find(ask.service);
   if (found == names.end()) return std::nullopt;
-  if (ask.operation == NameOperation::kPmi1Lookup) return found->second;
+  if (ask.operation == NameOperation::kPmi1Lookup) return found->second.port;
   names.erase(found);
   return "";
 }
 
-Pmi1Group::Pmi1Group(GroupOptions options, KeyValues& names)
+Pmi1Group::Pmi1Group(GroupOptions options, PublishedNames& names)
     : options_(std::move(options)),
       names_(names),
       size_(std::accumulate(options_.app_sizes.begin(), options_.app_sizes.end(), 0U)) {
@@ -260,7 +262,7 @@ Effects Pmi1Group::lookup(std::uint32_t rank, const Pmi1Command& command) {
 
 Effects Pmi1Group::on_names(AskNames ask) {
   if (options_.names_elsewhere) return {std::move(ask)};
-  return named(ask, act_on_names(names_, ask));
+  return named(ask, act_on_names(names_, ask, options_.space));
 }
 
 Effects Pmi1Group::named(const AskNames& ask, const std::optional<std::string>& port) {

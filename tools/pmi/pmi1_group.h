@@ -52,9 +52,18 @@ struct StartMore {  // spawned() answers
 using Effect = std::variant<Answer, Begun, Ended, AbortAll, EnterBarrier, AskNames, StartMore>;
 using Effects = std::vector<Effect>;
 
-// Acts on the names of a job. Returns the port of a look-up, "" after the other operations; nothing
-// if there is no such name or, to publish it, if there is one, or too many.
-[[nodiscard]] std::optional<std::string> act_on_names(KeyValues& names, const AskNames& ask);
+// The names that MPI_Publish_name has published, by service.
+struct PublishedName {
+  std::string port;
+  std::uint32_t space = 0;  // of the process that has published it
+};
+using PublishedNames = std::map<std::string, PublishedName>;
+
+// Acts on the names of a job for a process of `space`. Returns the port of a look-up, "" after the
+// other operations; nothing if there is no such name or, to publish it, if there is one, or too
+// many.
+[[nodiscard]] std::optional<std::string> act_on_names(PublishedNames& names, const AskNames& ask,
+                                                      std::uint32_t space);
 
 struct GroupOptions {
   std::string kvs_name;
@@ -64,13 +73,14 @@ struct GroupOptions {
   KeyValues values;                      // initial content of the key-value space
   std::vector<std::uint32_t> here = {};  // the ranks of this host; empty: all
   bool names_elsewhere = false;          // another host keeps the published names
+  std::uint32_t space = 0;
 };
 
 class Pmi1Group {
  public:
   // `names` holds the names published by MPI_Publish_name in all spaces, unless another host keeps
   // them, and must outlive this object. Leaves out initial values that put() would have refused.
-  Pmi1Group(GroupOptions options, KeyValues& names);
+  Pmi1Group(GroupOptions options, PublishedNames& names);
 
   // Answers an unknown command, or one that breaks the protocol, with an error.
   [[nodiscard]] Effects on_command(std::uint32_t rank, const Pmi1Command& command);
@@ -110,7 +120,7 @@ class Pmi1Group {
   Effects abort(std::uint32_t rank, const Pmi1Command& command);
 
   GroupOptions options_;
-  KeyValues& names_;
+  PublishedNames& names_;
   std::uint32_t size_ = 0;
   std::map<std::string, KeyValues> spaces_;  // by name: this space's own, and those created
   std::set<std::uint32_t> in_barrier_;

@@ -51,6 +51,7 @@ void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
                        std::max(space.slots, size), layout.mapping(), std::move(values)};
   options.here = layout.here();
   options.names_elsewhere = space.host != 0;
+  options.space = space.space;
   auto& hosts = hosts_[space.space];
   hosts.clear();
   for (const Layout::Host& host : layout.hosts()) hosts.push_back(host.number);
@@ -176,6 +177,7 @@ void Pmi1Service::close_space(std::uint32_t space) {
   });
   groups_.erase(space);
   hosts_.erase(space);
+  std::erase_if(names_, [space](const auto& entry) { return entry.second.space == space; });
   std::erase_if(local_, [space](const auto& entry) { return entry.first.space == space; });
 }
 

@@ -51,9 +51,9 @@ class Pmi1Service {
     std::vector<std::string> environment;
   };
   [[nodiscard]] base::Result<Client> connect(ProcId process, bool spawned);
-  // For another host, on the one that keeps the names.
-  [[nodiscard]] std::optional<std::string> act_on_names(const AskNames& ask) {
-    return pmi::act_on_names(names_, ask);
+  // For a process of `space` on another host, on the host that keeps the names.
+  [[nodiscard]] std::optional<std::string> act_on_names(const AskNames& ask, std::uint32_t space) {
+    return pmi::act_on_names(names_, ask, space);
   }
   void spawned(ProcId parent, const std::string& error);
   void close_space(std::uint32_t space);
@@ -90,7 +90,7 @@ class Pmi1Service {
   boost::asio::io_context& loop_;
   std::string job_;
   Pmi1Events events_;
-  KeyValues names_;
+  PublishedNames names_;
   std::map<std::uint32_t, Pmi1Group> groups_;  // by space
   std::map<ProcId, Local> local_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> hosts_;  // by space

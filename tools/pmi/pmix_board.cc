@@ -146,6 +146,15 @@ void PmixBoard::forget(const pmix_proc_t& owner) {
   }
 }
 
+void PmixBoard::close(const char* space) {
+  forget(make_proc(space, PMIX_RANK_WILDCARD));
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto next = std::next(entry);
+    if (std::strcmp(entry->second.owner.nspace, space) == 0) erase(entry);
+    entry = next;
+  }
+}
+
 pmix_status_t PmixBoard::unpublish(const pmix_proc_t& owner, const std::vector<std::string>& keys) {
   std::size_t gone = 0;
   for (auto entry = entries_.begin(); entry != entries_.end();) {

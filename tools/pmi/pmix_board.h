@@ -43,6 +43,9 @@ class PmixBoard {
               std::size_t count, Found found);
   // Ends the lookups of `owner` with PMIX_ERR_LOST_CONNECTION. PMIX_RANK_WILDCARD means all ranks.
   void forget(const pmix_proc_t& owner);
+  // The processes of `space` have ended: as forget() for all of them, and removes what they have
+  // published, so that a restarted job can publish it again.
+  void close(const char* space);
   // Removes `keys` that `owner` published; if there are none, all of the owner's keys.
   [[nodiscard]] pmix_status_t unpublish(const pmix_proc_t& owner,
                                         const std::vector<std::string>& keys);

@@ -292,7 +292,7 @@ void PmixServer::close_space(std::uint32_t space) {
   state_->spaces.erase(space);
   state_->programs.erase(space);
   const pmix_proc_t proc = make_proc(state_->name_of(space), PMIX_RANK_WILDCARD);
-  state_->board.forget(proc);
+  state_->board.close(proc.nspace);
   state_->library.server_deregister_nspace(proc.nspace, nullptr, nullptr);
   std::error_code ignored;
   std::filesystem::remove_all(fmt::format("{}/{}", state_->options.folder, space), ignored);

@@ -151,7 +151,8 @@ void Service::on(const NameCall& call) {
     const std::size_t end = std::min(text.find('\0'), text.size());
     const auto port =
         pmi1_.act_on_names({call.from.rank, call.operation, std::string(text.substr(0, end)),
-                            std::string(text.substr(std::min(end + 1, text.size())))});
+                            std::string(text.substr(std::min(end + 1, text.size())))},
+                           call.from.space);
     if (!port) return answer(kPmixNotFound, {});
     return answer(0, bytes_of(*port));
   }

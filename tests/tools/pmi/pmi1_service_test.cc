@@ -61,5 +61,16 @@ TEST_F(Pmi1ServiceTest, AClientThatNeverReadsLosesItsConnection) {
   EXPECT_EQ(::recv(client.get(), byte.data(), 1, MSG_DONTWAIT), 0);
 }
 
+TEST_F(Pmi1ServiceTest, NamesOfAClosedSpaceAreRemoved) {
+  const auto act = [this](NameOperation operation, const char* name, std::uint32_t space) {
+    return service.act_on_names({0, operation, name, "port"}, space);
+  };
+  EXPECT_TRUE(act(NameOperation::kPmi1Publish, "first", 0));
+  EXPECT_TRUE(act(NameOperation::kPmi1Publish, "second", 1));
+  service.close_space(0);
+  EXPECT_TRUE(act(NameOperation::kPmi1Publish, "first", 1));
+  EXPECT_FALSE(act(NameOperation::kPmi1Publish, "second", 1));
+}
+
 }  // namespace
 }  // namespace regroup::pmi

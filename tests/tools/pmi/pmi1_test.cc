@@ -52,7 +52,7 @@ std::vector<std::string> tell(Pmi1Group& group, std::uint32_t rank, std::string_
 }
 
 struct Pmi1 : testing::Test {
-  KeyValues names;
+  PublishedNames names;
   Pmi1Group group{{"kvs", {1, 2}, 8, "(vector,(0,1,3))", {{"given", "yes"}}}, names};
 };
 
@@ -132,7 +132,7 @@ struct Pmi1OfHosts : testing::Test {
   std::vector<std::string> get(std::string_view space, std::string_view key) {
     return tell(group, 0, fmt::format("cmd=get kvsname={} key={}\n", space, key));
   }
-  KeyValues names;
+  PublishedNames names;
   Pmi1Group group{{"kvs", {3}, 3, "", {}, {0, 1}}, names};
 };
 
@@ -242,7 +242,7 @@ TEST(Pmi1Reader, RefusesWhatIsNoCommand) {
 }
 
 TEST(Pmi1Names, OfAnotherHostAreAskedForThere) {
-  KeyValues here, there;
+  PublishedNames here, there;
   GroupOptions options{"kvs", {1, 1}, 2, "", {}, {1}};
   options.names_elsewhere = true;
   Pmi1Group group(options, here);
@@ -251,7 +251,7 @@ TEST(Pmi1Names, OfAnotherHostAreAskedForThere) {
     reader.append(line);
     const Effects asked = group.on_command(1, **reader.next());
     const AskNames& question = std::get<AskNames>(asked.at(0));
-    const Effects answered = Pmi1Group::named(question, act_on_names(there, question));
+    const Effects answered = Pmi1Group::named(question, act_on_names(there, question, 0));
     return std::get<Answer>(answered.at(0)).text;
   };
   EXPECT_EQ(ask("cmd=publish_name service=s port=p\n"), "cmd=publish_result rc=0 info=ok\n");

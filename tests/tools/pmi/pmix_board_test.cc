@@ -98,6 +98,20 @@ TEST_F(PmixBoardTest, AKeyIsNotPublishedTwiceInOneCall) {
   EXPECT_EQ(board->publish(make_proc("a", 0), infos.data(), 1), PMIX_SUCCESS);
 }
 
+TEST_F(PmixBoardTest, NamesOfAClosedSpaceAreRemoved) {
+  InfoList infos(*library);
+  infos.add("key", std::string("port"));
+  infos.add("other", std::string("port"));
+  EXPECT_EQ(board->publish(make_proc("a", 0), infos.data(), 1), PMIX_SUCCESS);
+  EXPECT_EQ(board->publish(make_proc("b", 0), infos.data() + 1, 1), PMIX_SUCCESS);
+  using Pair = std::pair<std::string, pmix_status_t>;
+  wait_for("a", 1, "none");
+  board->close("a");
+  EXPECT_THAT(found, testing::ElementsAre(Pair("a.1", PMIX_ERR_LOST_CONNECTION)));
+  EXPECT_EQ(board->publish(make_proc("c", 0), infos.data(), 1), PMIX_SUCCESS);
+  EXPECT_EQ(board->publish(make_proc("c", 0), infos.data() + 1, 1), PMIX_ERR_DUPLICATE_KEY);
+}
+
 TEST_F(PmixBoardTest, AnotherHostHoldsNoMoreThanItMay) {
   InfoList infos(*library);
   infos.add("first", std::string("port"));
