@@ -59,8 +59,7 @@ pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* in
   }
   const bool elsewhere = source.host != 0;
   source.bytes = source.bytes / std::max<std::size_t>(count, 1) + kEntry;  // of each entry
-  if (elsewhere && held_[source.host] + count * source.bytes > kMostHeld)
-    return PMIX_ERR_OUT_OF_RESOURCE;
+  if (!has_room(source, count)) return PMIX_ERR_OUT_OF_RESOURCE;
   for (std::size_t i = 0; i < count; ++i) {
     if (is_directive(infos[i])) continue;
     Entry& entry = entries_[infos[i].key];
@@ -72,8 +71,7 @@ pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* in
   for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
     const auto next = std::next(waiter);
     if (present(waiter->keys) >= waiter->wanted) {
-      const Waiter served = std::move(*waiter);
-      waiters_.erase(waiter);
+      const Waiter served = take(waiter);
       answer(served.keys, served.found);
     }
     waiter = next;
@@ -104,7 +102,8 @@ void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found)
 }
 
 void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys,
-                       const pmix_info_t* infos, std::size_t count, Found found) {
+                       const pmix_info_t* infos, std::size_t count, Found found,
+                       NameSource source) {
   const pmix_info_t* wait_for = find(infos, count, PMIX_WAIT);
   // 0, or no number, means every key.
   const std::size_t asked =
@@ -113,8 +112,28 @@ void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys,
           : static_cast<std::size_t>(std::max(0, wait_for->value.data.integer));
   const std::size_t wanted = asked == 0 ? keys.size() : std::min(asked, keys.size());
   if (wait_for == nullptr || present(keys) >= wanted) return answer(keys, found);
-  wait({++last_waiter_, owner, std::move(keys), wanted, std::move(found), nullptr},
+  source.bytes += kEntry;
+  if (!has_room(source, 1)) {
+    std::vector<pmix_pdata_t> none;
+    return found(PMIX_ERR_OUT_OF_RESOURCE, none);
+  }
+  if (source.host != 0) held_[source.host] += source.bytes;
+  wait({++last_waiter_, owner, std::move(keys), wanted, std::move(found), nullptr, source},
        seconds_of(find(infos, count, PMIX_TIMEOUT)));
+}
+
+bool PmixBoard::has_room(NameSource source, std::size_t entries) const {
+  const auto held = held_.find(source.host);
+  const std::size_t bytes = held == held_.end() ? 0 : held->second;
+  return source.host == 0 || bytes + entries * source.bytes <= kMostHeld;
+}
+
+// Removes it from the list, and gives its bytes back.
+PmixBoard::Waiter PmixBoard::take(std::list<Waiter>::iterator waiter) {
+  Waiter taken = std::move(*waiter);
+  waiters_.erase(waiter);
+  if (taken.source.host != 0) held_[taken.source.host] -= taken.source.bytes;
+  return taken;
 }
 
 void PmixBoard::wait(Waiter waiter, std::uint32_t seconds) {
@@ -124,8 +143,7 @@ void PmixBoard::wait(Waiter waiter, std::uint32_t seconds) {
   place->limit->async_wait([this, id = place->id](const boost::system::error_code& error) {
     const auto place = std::ranges::find(waiters_, id, &Waiter::id);
     if (error || place == waiters_.end()) return;  // the waiter was served in the meantime
-    const Waiter late = std::move(*place);
-    waiters_.erase(place);
+    const Waiter late = take(place);
     std::vector<pmix_pdata_t> none;
     late.found(PMIX_ERR_TIMEOUT, none);
   });
@@ -137,8 +155,7 @@ void PmixBoard::forget(const pmix_proc_t& owner) {
     const pmix_proc_t& who = waiter->owner;
     const bool meant = owner.rank == PMIX_RANK_WILDCARD || owner.rank == who.rank;
     if (meant && std::strcmp(who.nspace, owner.nspace) == 0) {
-      const Waiter gone = std::move(*waiter);
-      waiters_.erase(waiter);
+      const Waiter gone = take(waiter);
       std::vector<pmix_pdata_t> none;
       gone.found(PMIX_ERR_LOST_CONNECTION, none);
     }

@@ -17,9 +17,9 @@
 
 namespace regroup::pmi {
 
-// The number of the host that publishes, and the bytes that it has sent for that.
+// The number of the host that publishes or looks up, and the bytes that it has sent for that.
 struct NameSource {
-  std::uint32_t host = 0;  // this one: may publish as much as it likes
+  std::uint32_t host = 0;  // this one, which may hold as much as it likes
   std::size_t bytes = 0;
 };
 
@@ -37,10 +37,10 @@ class PmixBoard {
   [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos,
                                       std::size_t count, NameSource source = {});
   // Calls `found` at once with the keys that are published; with PMIX_WAIT, when all are, or after
-  // PMIX_TIMEOUT.
+  // PMIX_TIMEOUT; with PMIX_ERR_OUT_OF_RESOURCE if the source holds as much here as it may.
   using Found = std::function<void(pmix_status_t, std::vector<pmix_pdata_t>&)>;
   void lookup(const pmix_proc_t& owner, std::vector<std::string> keys, const pmix_info_t* infos,
-              std::size_t count, Found found);
+              std::size_t count, Found found, NameSource source = {});
   // Ends the lookups of `owner` with PMIX_ERR_LOST_CONNECTION. PMIX_RANK_WILDCARD means all ranks.
   void forget(const pmix_proc_t& owner);
   // The processes of `space` have ended: as forget() for all of them, and removes what they have
@@ -64,17 +64,20 @@ class PmixBoard {
     std::size_t wanted;
     Found found;
     std::unique_ptr<boost::asio::steady_timer> limit;
+    NameSource source;
   };
 
   [[nodiscard]] std::size_t present(const std::vector<std::string>& keys) const;
   void answer(const std::vector<std::string>& keys, const Found& found);
   void wait(Waiter waiter, std::uint32_t seconds);
+  [[nodiscard]] Waiter take(std::list<Waiter>::iterator waiter);
+  [[nodiscard]] bool has_room(NameSource source, std::size_t entries) const;
   void erase(std::map<std::string, Entry>::iterator entry);
 
   boost::asio::io_context& loop_;
   const PmixLibrary& library_;
   std::map<std::string, Entry> entries_;
-  std::map<std::uint32_t, std::size_t> held_;  // bytes of other hosts
+  std::map<std::uint32_t, std::size_t> held_;  // bytes of values and waiters of other hosts
   std::list<Waiter> waiters_;
   std::uint64_t last_waiter_ = 0;
 };

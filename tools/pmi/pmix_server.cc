@@ -284,7 +284,8 @@ void PmixServer::names(const NameCall& call, PmixEvents::OnFetched then) {
                            auto packed = pack_found(state_->library, found);
                            if (!packed.ok()) return then(PMIX_ERR_PACK_FAILURE, {});
                            then(status, std::move(*packed));
-                         });
+                         },
+                         {call.host, call.data.size()});
   }
 }
 

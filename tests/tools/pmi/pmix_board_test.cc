@@ -127,5 +127,26 @@ TEST_F(PmixBoardTest, AnotherHostHoldsNoMoreThanItMay) {
   EXPECT_EQ(publish(1, {1, kLarge}), PMIX_SUCCESS);
 }
 
+TEST_F(PmixBoardTest, LookupsOfAnotherHostThatWaitAreCountedUntilTheyEnd) {
+  InfoList infos(*library);
+  infos.add(PMIX_WAIT, 0U);
+  constexpr std::size_t kLarge = 40 << 20;
+  std::vector<pmix_status_t> answers;
+  const auto wait = [&](pmix_rank_t rank, NameSource source) {
+    board->lookup(
+        make_proc("a", rank), {"key"}, infos.data(), infos.size(),
+        [&](pmix_status_t status, std::vector<pmix_pdata_t>&) { answers.push_back(status); },
+        source);
+  };
+  wait(0, {1, kLarge});
+  EXPECT_TRUE(answers.empty());
+  wait(1, {1, kLarge});
+  EXPECT_EQ(answers, std::vector{PMIX_ERR_OUT_OF_RESOURCE});
+  wait(2, {2, kLarge});
+  board->forget(make_proc("a", 0));
+  wait(1, {1, kLarge});
+  EXPECT_EQ(answers, (std::vector{PMIX_ERR_OUT_OF_RESOURCE, PMIX_ERR_LOST_CONNECTION}));
+}
+
 }  // namespace
 }  // namespace regroup::pmi
