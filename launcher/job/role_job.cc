@@ -130,11 +130,12 @@ void RoleJob::on_exit(const process::MemberExit& exit) {
   const bool waits = rules_.may_follow_another(end) || (!held_back_.empty() && !end.killed);
   if (others_ && waits) return hold_back(end);
   perform(rules_.on_end(end));
-  if (end.status == 0 && !stopping_ && !agent_.ending()) world_.left(end.rank, end.what);
+  if (rules_.is_final(end.rank) && !stopping_ && !agent_.ending()) world_.left(end.rank, end.what);
   if (stopping_) give_held_back();
 }
 
-// A member that has succeeded is not started again, so the others would wait for ever.
+// A member that has succeeded, or failed for good, is not started again, so the others would wait
+// for ever.
 void RoleJob::on_init_stuck(const std::string& why) {
   if (agent_.ending() || stopping_) return;
   agent_.say(why + ": ending the job; all members of a job call MPI_Init of one MPI, or none does");

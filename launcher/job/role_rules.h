@@ -79,6 +79,11 @@ class RoleRules {
   [[nodiscard]] std::vector<RoleAction> on_end(const MemberEnd& end);
   // True: this member may have failed in MPI because of another one whose end is not reported yet.
   [[nodiscard]] bool may_follow_another(const MemberEnd& end) const;
+  // True: this member has ended, and is not started again unless the whole job is.
+  [[nodiscard]] bool is_final(std::uint32_t rank) const {
+    const State state = members_[rank].state;
+    return state == State::kSucceeded || state == State::kFailed;
+  }
   // The back-off of `rank` is over.
   [[nodiscard]] std::vector<RoleAction> on_due(std::uint32_t rank);
 

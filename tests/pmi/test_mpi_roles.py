@@ -89,6 +89,25 @@ def test_a_member_without_mpi_ends_the_job(runner, mpi, program, tmp_path, order
     assert "exited with code 0 before it called MPI_Init, but rank 0 waits for it" in done.err
 
 
+def test_a_member_that_fails_for_good_before_mpi_ends_the_job(runner, mpi, program, tmp_path):
+    script = tmp_path / "script"
+    script.write_text(f"""#!/bin/sh
+if [ "$RANK" = 1 ]; then exit 3; fi
+exec {program} hello
+""")
+    script.chmod(0o755)
+    file = tmp_path / "job.yaml"
+    file.write_text(f"""
+jobName: j
+retryCount: 0
+taskRoles: [{{name: worker, taskNumber: 3, minFailedTaskCount: 2, command: {script}}}]
+""")
+    done = runner.regroup("--job", str(file), env=mpi.env)
+    assert (done.status, done.out) == (1, "")
+    assert "exited with code 3: continuing without it" in done.err
+    assert "exited with code 3 before it called MPI_Init, but rank " in done.err
+
+
 @pytest.mark.parametrize(("how", "status"), [("kill", 137), ("exit0", 1), ("abort", 5)])
 def test_the_last_death_inside_mpi_ends_the_job(runner, mpi, program, how, status):
     done = runner.regroup("--max-restarts", "0", *ROLES, program, "end", how, env=mpi.env)

@@ -49,6 +49,19 @@ TEST(RoleRules, StartsEverybody) {
   EXPECT_THAT(RoleRules(kWorkers, {}).start(), ElementsAre(start(0, 0), start(1, 0)));
 }
 
+TEST(RoleRules, AMemberIsFinalWhenItIsNotStartedAgain) {
+  std::vector<Role> workers{{"worker", 3}};
+  workers[0].min_failed = 2;
+  RoleRules rules(workers, {.max_restarts = 1});
+  static_cast<void>(rules.on_end(killed(0)));
+  EXPECT_FALSE(rules.is_final(0));
+  static_cast<void>(rules.on_end(killed(0)));
+  EXPECT_TRUE(rules.is_final(0));
+  static_cast<void>(rules.on_end(well(1)));
+  EXPECT_TRUE(rules.is_final(1));
+  EXPECT_FALSE(rules.is_final(2));
+}
+
 TEST(RoleRules, ReplacesAWorkerAndAnEvaluator) {
   for (const bool whole_job : {false, true}) {
     RoleRules rules(kAll, {.whole_job = whole_job});
