@@ -172,7 +172,7 @@ void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
 void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std::string& why) {
   if (highest_ >= proto::kMaxGeneration) return end(1, "no generation number is left");
   const PlaneVerdict plane = plane_of(next);
-  if (!plane.plane) {  // the World goes on without those who do not fit
+  if (!plane.plane) {  // the World continues without newcomers that do not fit
     if (!refuse_newcomers(next, plane.sentence)) end(1, plane.sentence);
     return;
   }
