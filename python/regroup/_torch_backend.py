@@ -9,11 +9,14 @@ import collections
 import fcntl
 import functools
 import hashlib
+import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,7 +70,7 @@ def _load() -> str | None:
             if find_binary() != _packaged():
                 raise
             torch.ops.load_library(str(_built()))
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         return f"{error}"
     return None
 
@@ -140,7 +143,8 @@ def _fingerprint(version: str) -> str:
 
 
 def _build(target: Path) -> None:
-    """Compiles the backend. Other processes of this user that need it wait for the first."""
+    """Compiles the backend. Other processes of this user that need it wait for the first, and fail
+    with it."""
     compiler = _compiler()
     if compiler is None:
         raise RuntimeError(
@@ -148,34 +152,68 @@ def _build(target: Path) -> None:
             "C++ compiler to build one: install g++ 12 or newer, or set CXX"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    root = Path(torch.__file__).parent
+    asked = time.time()
     with open(target.with_suffix(".lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():
             return
+        failure = target.with_suffix(".failed")
+        if (why := _failed(failure, compiler, asked)) is not None:
+            raise RuntimeError(why)
         print(
             f"regroup: building the backend for torch {torch.__version__} (about 20 s, once)",
             file=sys.stderr,
         )
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            out = Path(folder) / target.name
-            command = [
-                *(*compiler.split(), "-std=c++20", "-O2", "-fPIC", "-shared"),
-                *("-fvisibility=hidden", f"-I{_SOURCES}", f"-I{root / 'include'}"),
-                *(f"-I{root / 'include/torch/csrc/api/include'}", str(_SOURCES / "backend.cc")),
-                *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-o", str(out)),
-            ]
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=BUILD_LIMIT_S,
-                check=False,
+        try:
+            _compile(compiler, target)
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            found = _attempt(compiler) | {"ended": time.time(), "why": f"{error}"}
+            failure.write_text(json.dumps(found), encoding="utf-8")
+            raise
+        failure.unlink(missing_ok=True)
+
+
+def _attempt(compiler: str) -> dict[str, str]:
+    """What a build that has failed is known by."""
+    job = os.environ.get("REGROUP_JOB", "")
+    return {"host": platform.node(), "compiler": compiler, "job": job}
+
+
+def _failed(failure: Path, compiler: str, asked: float) -> str | None:
+    """Returns why a build failed on this host, in this job or since this process asked for one.
+    Later jobs try again: somebody may have mended the compiler."""
+    try:
+        found = json.loads(failure.read_text(encoding="utf-8"))
+        attempt = _attempt(compiler)
+        if any(found[key] != attempt[key] for key in ("host", "compiler")):
+            return None
+        same_job = attempt["job"] != "" and found["job"] == attempt["job"]
+        return f"{found['why']}" if same_job or found["ended"] >= asked else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _compile(compiler: str, target: Path) -> None:
+    root = Path(torch.__file__).parent
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        out = Path(folder) / target.name
+        command = [
+            *(*compiler.split(), "-std=c++20", "-O2", "-fPIC", "-shared"),
+            *("-fvisibility=hidden", f"-I{_SOURCES}", f"-I{root / 'include'}"),
+            *(f"-I{root / 'include/torch/csrc/api/include'}", str(_SOURCES / "backend.cc")),
+            *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-o", str(out)),
+        ]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_LIMIT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(
+                f"regroup: building the backend for torch {torch.__version__} failed: "
+                f"{' '.join(command)}: {done.stderr.strip()[-2000:]}"
             )
-            if done.returncode != 0:
-                raise RuntimeError(
-                    f"regroup: building the backend for torch {torch.__version__} failed: "
-                    f"{' '.join(command)}: {done.stderr.strip()[-2000:]}"
-                )
-            out.rename(target)
+        out.rename(target)

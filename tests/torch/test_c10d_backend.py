@@ -152,3 +152,30 @@ def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(tmp_path):
         r"RuntimeError: regroup: building the backend for torch \S+ failed: false", done.stderr
     )
     assert not list(tmp_path.rglob("*.so"))
+
+
+def test_a_build_that_fails_is_tried_once_for_the_job(tmp_path):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\necho >> {tmp_path}/tries\nexit 1\n")
+    compiler.chmod(0o755)
+    program = "import torch, regroup._torch_backend as b; print(b._load())"
+    for job, tries in (("one", 1), ("one", 1), ("two", 2), ("", 3), ("", 4)):
+        environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path), CXX=str(compiler))
+        environment["REGROUP_JOB"] = job
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+        )
+        assert "regroup: building the backend for torch" in done.stdout, done.stderr
+        assert (tmp_path / "tries").read_text().count("\n") == tries
+
+
+def test_a_build_that_does_not_end_leaves_the_group_in_python(tmp_path):
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\nexec sleep 600\n")
+    compiler.chmod(0o755)
+    program = "import torch, regroup._torch_backend as b; b.BUILD_LIMIT_S = 0.1; print(b._load())"
+    environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path), CXX=str(compiler))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert "timed out after 0.1 seconds" in done.stdout, done.stderr
