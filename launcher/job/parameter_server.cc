@@ -57,9 +57,9 @@ std::string end_text(int wait_status) {
   return fmt::format("was killed by signal {} ({})", signal, process::signal_name(signal));
 }
 
-// Nobody but another process sends these.
+// Only another process sends these signals, and without one regroup-ps does not exit with status 0.
 bool is_kill(int wait_status) {
-  if (!WIFSIGNALED(wait_status)) return false;
+  if (!WIFSIGNALED(wait_status)) return WEXITSTATUS(wait_status) == 0;
   const int signal = WTERMSIG(wait_status);
   return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
 }
@@ -104,13 +104,14 @@ void add_shard(ServerUse& to, const StoreMemory& store, std::uint32_t shards) {
 }  // namespace
 
 ServerVerdict ServerRestarts::on_end(const ServerEnd& end) {
-  if (end.lived >= kShort) {
-    short_ = failed_ = 0;
-    return {};
-  }
-  failed_ = end.killed ? 0 : failed_ + 1;
+  const bool is_short = end.lived < kShort;
+  failed_ = end.killed || (end.served && !is_short) ? 0 : failed_ + 1;
   if (failed_ >= kMost) return {false, {}};
   base::Duration after{};
+  if (!is_short) {
+    short_ = 0;
+    return {true, after};
+  }
   if (short_ > 0) {
     after = std::min<base::Duration>(kFirstDelay * (1 << std::min(short_ - 1, 10)), kLongestDelay);
   }
@@ -156,7 +157,7 @@ ParameterServer::ParameterServer(boost::asio::io_context& loop, ParameterServerO
       members_(loop, [this](base::Fd socket, pid_t) { give_memory(std::move(socket)); }),
       askers_(loop,
               [this](const base::Fd& socket, pid_t) {
-                // Best effort: who asks sees that the connection is closed.
+                // Best effort: the client sees that the connection is closed.
                 static_cast<void>(base::send_descriptors(socket.get(), status_json(), {}));
               }),
       resizers_(loop, [this](base::Fd socket, pid_t) { wait_for_word(std::move(socket)); }),
@@ -326,7 +327,7 @@ void ParameterServer::answer_word() {
       base::read_number(std::string_view(word->text).substr(3), servers)) {
     const base::Result<std::string> done = resize(servers);
     const std::string answer = done.ok() ? "ok " + *done : "refused " + done.status().message();
-    // Best effort: who asks sees that the connection is closed.
+    // Best effort: the client sees that the connection is closed.
     static_cast<void>(base::send_descriptors(socket, answer, {}));
   }
   boost::system::error_code ignored;
@@ -346,8 +347,11 @@ void ParameterServer::on_end(Server& server, int wait_status) {
         fmt::format("{} (pid {}) {}", name_of(server), pid,
                     wait_status == 0 ? "has left" : "was to leave, and " + end_text(wait_status)));
   }
-  const ServerVerdict verdict =
-      server.restarts.on_end({is_kill(wait_status), base::SystemClock().now() - server.started});
+  const bool served = std::ranges::any_of(shards_, [&](const auto& shard) {
+    return shard.lanes.header().process.load() == static_cast<std::uint64_t>(pid);
+  });
+  const ServerVerdict verdict = server.restarts.on_end(
+      {is_kill(wait_status), served, base::SystemClock().now() - server.started});
   const std::string what =
       fmt::format("{} (pid {}) {}", name_of(server), pid, end_text(wait_status));
   if (!verdict.again && server.state == State::kJoining) {

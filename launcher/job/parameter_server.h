@@ -39,6 +39,7 @@ struct ParameterServerOptions {
 // How a server ended, and what becomes of it.
 struct ServerEnd {
   bool killed = false;  // from outside, which may happen however often
+  bool served = false;  // at least one shard
   base::Duration lived{};
 };
 struct ServerVerdict {
@@ -49,7 +50,8 @@ struct ServerVerdict {
 class ServerRestarts {
  public:
   // The next server is started at once, and from the second end in a row on within kShort of a
-  // start later and later. After kMost such ends that were no kills there is no next one.
+  // start later and later. After kMost ends in a row that were no kills, of servers that served no
+  // shard or ended within kShort, there is no next one.
   static constexpr std::chrono::seconds kShort{1};
   static constexpr std::chrono::milliseconds kFirstDelay{10};
   static constexpr std::chrono::seconds kLongestDelay{1};
@@ -58,7 +60,7 @@ class ServerRestarts {
 
  private:
   int short_ = 0;   // ends in a row within kShort
-  int failed_ = 0;  // of them, no kills
+  int failed_ = 0;  // failures in a row, as kMost counts them
 };
 
 // The memory that options ask for: a shard for each server. If their number may change: two for
