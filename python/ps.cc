@@ -142,73 +142,88 @@ class PsClient {
       if (const auto found = options.find(field); found != options.end())
         spec.optimizer.*member = found->second;
     }
+    const auto client = opened_client();
     base::Result<ps::Table> opened = [&] {
       const nb::gil_scoped_release released;
-      return client_->open(spec);
+      return client->open(spec);
     }();
     return value_of(std::move(opened)).number;
   }
 
   std::uint64_t push(std::uint32_t table, const ReadMemory& ids, const ReadMemory& gradients,
                      double lr) {
-    const ps::TableSpec& spec = spec_of(table);
+    const auto client = opened_client();
+    const ps::TableSpec& spec = client->spec_of({table});
     check_type("push to", spec.name, "ids", ids, Dtype::kInt64);
     check_type("push to", spec.name, "gradients", gradients, spec.compute_dtype());
     base::Result<ps::Ticket> pushed = [&] {
       const nb::gil_scoped_release released;
-      return client_->push({table}, ids_of(ids), bytes_of(gradients), {.lr = lr});
+      return client->push({table}, ids_of(ids), bytes_of(gradients), {.lr = lr});
     }();
     return value_of(std::move(pushed)).number;
   }
   std::uint64_t push_dense(std::uint32_t table, const ReadMemory& gradients, double lr) {
-    const ps::TableSpec& spec = spec_of(table);
+    const auto client = opened_client();
+    const ps::TableSpec& spec = client->spec_of({table});
     check_type("push to", spec.name, "gradients", gradients, spec.compute_dtype());
     base::Result<ps::Ticket> pushed = [&] {
       const nb::gil_scoped_release released;
-      return client_->push({table}, bytes_of(gradients), {.lr = lr});
+      return client->push({table}, bytes_of(gradients), {.lr = lr});
     }();
     return value_of(std::move(pushed)).number;
   }
   void wait(std::uint64_t ticket, double seconds) {
+    const auto client = opened_client();
     const base::Status status = [&] {
       const nb::gil_scoped_release released;
-      return client_->wait({ticket}, nanoseconds_of(seconds));
+      return client->wait({ticket}, nanoseconds_of(seconds));
     }();
     check(status);
   }
   void flush() {
+    const auto client = opened_client();
     const base::Status status = [&] {
       const nb::gil_scoped_release released;
-      return client_->flush();
+      return client->flush();
     }();
     check(status);
   }
   void pull(std::uint32_t table, const ReadMemory& ids, nb::handle out) const {
-    const ps::TableSpec& spec = spec_of(table);
+    const auto client = opened_client();
+    const ps::TableSpec& spec = client->spec_of({table});
     check_type("pull of", spec.name, "ids", ids, Dtype::kInt64);
     const Memory rows = memory_of(out, "pull");
     check_type("pull of", spec.name, "memory", ReadMemory(rows), spec.dtype);
     const base::Status status = [&] {
       const nb::gil_scoped_release released;
-      return client_->pull({table}, ids_of(ids),
-                           {static_cast<std::byte*>(rows.data()), rows.nbytes()});
+      return client->pull({table}, ids_of(ids),
+                          {static_cast<std::byte*>(rows.data()), rows.nbytes()});
     }();
     check(status);
   }
   void pull_dense(std::uint32_t table, nb::handle out) const {
-    const ps::TableSpec& spec = spec_of(table);
+    const auto client = opened_client();
+    const ps::TableSpec& spec = client->spec_of({table});
     const Memory values = memory_of(out, "pull");
     check_type("pull of", spec.name, "memory", ReadMemory(values), spec.dtype);
     const base::Status status = [&] {
       const nb::gil_scoped_release released;
-      return client_->pull({table}, {static_cast<std::byte*>(values.data()), values.nbytes()});
+      return client->pull({table}, {static_cast<std::byte*>(values.data()), values.nbytes()});
     }();
     check(status);
   }
+  // Gives the lane back, once calls of other threads have returned. Later calls are refused.
+  void close() {
+    std::shared_ptr<ps::Client> client = std::move(client_);
+    const nb::gil_scoped_release released;
+    client.reset();
+  }
 
  private:
-  [[nodiscard]] const ps::TableSpec& spec_of(std::uint32_t table) const {
-    return client_->spec_of({table});
+  // A call keeps the client while another thread closes it.
+  [[nodiscard]] std::shared_ptr<ps::Client> opened_client() const {
+    if (client_ == nullptr) raise(base::invalid_argument("ps: this client is closed"));
+    return client_;
   }
   static std::span<const std::int64_t> ids_of(const ReadMemory& ids) {
     return {static_cast<const std::int64_t*>(ids.data()), ids.size()};
@@ -217,7 +232,7 @@ class PsClient {
     return {static_cast<const std::byte*>(memory.data()), memory.nbytes()};
   }
 
-  std::unique_ptr<ps::Client> client_;
+  std::shared_ptr<ps::Client> client_;  // null: closed
 };
 
 }  // namespace
@@ -237,6 +252,7 @@ void bind_ps(nb::module_& module) {
       .def("push_dense", &PsClient::push_dense, "table"_a, "gradients"_a, "lr"_a)
       .def("wait", &PsClient::wait, "ticket"_a, "seconds"_a)
       .def("flush", &PsClient::flush)
+      .def("close", &PsClient::close)
       .def("pull", &PsClient::pull, "table"_a, "ids"_a, "out"_a)
       .def("pull_dense", &PsClient::pull_dense, "table"_a, "out"_a);
   module.def(

@@ -122,6 +122,16 @@ def test_a_closed_client_gives_its_number_back(server):
         assert rows.pull([3]) == -1
 
 
+def test_a_closed_client_gives_its_number_back_though_a_ticket_lives(server):
+    with server.attach(0, deadline=60) as client:
+        ticket = client.dense("bias", 1, optimizer=ps.Sum()).push(np.ones(1, np.float32))
+    with server.attach(0, deadline=60) as another:
+        bias = another.dense("bias", 1, optimizer=ps.Sum())
+        assert bias.pull() == 1
+    with pytest.raises(ps.Refused, match="this client is closed"):
+        ticket.wait(60)
+
+
 def test_gradients_stay_after_a_push_that_fails(server, client):
     class Fails:
         def __getattr__(self, name):
@@ -185,7 +195,8 @@ def test_a_deadline_is_an_error_that_names_the_table(server):
         client.table("users", 2, optimizer=ps.Sum())
 
 
-def test_a_server_that_runs_is_not_started_again(server):
+def test_a_server_that_runs_is_not_started_again(server, client):
+    client.dense("bias", 1, optimizer=ps.Sum())  # it serves, so it ends by itself after SIGTERM
     process = server._process
     with pytest.raises(ps.Refused, match=f"the server runs, as process {process.pid}"):
         server.start()

@@ -375,7 +375,9 @@ class Client:
         """Calls loss.backward(), unless `loss` is None, then pushes the gradients of all that the
         layers of this client (regroup.ps.torch) have pulled since the last push. It waits until
         the gradients of the call before are applied, and raises their error: so the next forward
-        pass lacks one step of this process at most."""
+        pass lacks one step of this process at most. A layer whose push fails keeps its gradients
+        for the next call; after DeadlineExceeded a part of them may have been sent, and counts
+        twice then."""
         if loss is not None:
             loss.backward()
         before, self._pushed = self._pushed, []
@@ -389,8 +391,11 @@ class Client:
         self._layers = [reference for reference in self._layers if reference() is not None]
 
     def close(self) -> None:
-        """Gives the client's lane back; pushes that have begun are still applied."""
-        self._pushed = []  # tickets hold the lane, too
+        """Gives the client's lane back; pushes that have begun are still applied, and nothing can
+        wait for them any more."""
+        self._pushed = []
+        if not isinstance(self._native, _Closed):
+            self._native.close()  # tickets hold it, too
         self._native = _Closed()
         self._server = None
 
