@@ -343,7 +343,7 @@ TEST_F(KillsOfSeveral, PushesToTheOthersGoOnWhileOneIsDead) {
   EXPECT_EQ(pull<std::int64_t>(*client, tables[1]), std::vector<std::int64_t>{1});
 }
 
-// The server that places tables dies at random moments: each table has one place, whoever asks.
+// The server that places tables dies at random moments: each table has one place for all clients.
 TEST_F(KillsOfSeveral, ATableIsPlacedOnceThoughItsServerIsKilled) {
   std::vector<Child> servers;
   for (std::uint32_t i = 0; i < kServers; ++i) servers.push_back(served_.server(i));
