@@ -222,7 +222,6 @@ def test_names_choose_the_dialect(named):
             "option --nproc-per-node gpu: expected a number, auto or cpu",
         ),
         (["--app", "/no/such/file"], "option --app /no/such/file: open(/no/such/file): "),
-        (["-np", "1", "a", ":", "b"], "program b: -np is missing"),
     ],
 )
 def test_refusals(words, told):

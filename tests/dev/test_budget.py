@@ -36,6 +36,13 @@ def test_the_committed_budget_has_a_row_for_each_folder_and_stays_below_its_caps
     assert COMMITTED["minutes"] == {"warm": 15, "cold": 40}
 
 
+def test_files_of_one_run_have_names_of_their_own():
+    """pytest imports them by name. tests/hosts is a run of its own."""
+    files = [path for path in ROOT.glob("tests/*/test_*.py") if path.parent.name != "hosts"]
+    names = [path.name for path in files]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 def test_it_has_a_row_for_each_part():
     function = re.search(r"(?ms)^test_default\(\) \{\n(.*?)^\}", (ROOT / "dev").read_text())[1]
     assert set(re.findall(r"(?m)^\s*(?:\w+= )?part ([\w-]+) ", function)) == set(COMMITTED["parts"])

@@ -13,7 +13,7 @@ using regroup::fuzz::require;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  KeyValues names;
+  PublishedNames names;
   Pmi1Group group({"kvs", {1, 2}, 4, {}}, names);
   Pmi1Reader reader;
   std::uint32_t rank = 0;
