@@ -51,7 +51,7 @@ struct Host {
   }
 
   const std::vector<std::uint32_t> here;
-  KeyValues names;
+  PublishedNames names;
   Pmi1Group group;
 };
 
