@@ -39,13 +39,6 @@ std::vector<Frame> Router::down(std::span<const proto::NodeId> nodes,
     bool numbered = false;
     Relayed others;
   };
-  // A message of some hundred KB to all must leave once for each child.
-  const auto share_frame = [](proto::NodeId child, Hop& hop) {
-    if (!hop.itself || !hop.numbered) return;
-    hop.others.nodes.insert(hop.others.nodes.begin(), child);
-    hop.others.numbers.insert(hop.others.numbers.begin(), 0);
-    hop.itself = false;
-  };
   std::map<proto::NodeId, Hop> hops;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const auto to = tree_.next_hop(tree_.root(), nodes[i]);
@@ -66,7 +59,6 @@ std::vector<Frame> Router::down(std::span<const proto::NodeId> nodes,
   const auto plain = shared({message.begin(), message.end()});
   std::vector<Frame> out;
   for (auto& [child, hop] : hops) {
-    share_frame(child, hop);
     if (hop.itself) out.push_back({child, plain});
     if (hop.others.nodes.empty()) continue;
     hop.others.message = *plain;

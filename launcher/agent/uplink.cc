@@ -93,13 +93,9 @@ void Uplink::receive(const Message& message) {
   receive_own(*relayed, static_cast<std::size_t>(at));
 }
 
-// An agent that the controller started has no session, and its messages have number 0.
 void Uplink::receive_own(const Relayed& relayed, std::size_t at) {
-  const std::uint64_t number = relayed.numbers[at];
-  if (!session_ && number != 0) return;
-  if (session_ && !session_->accept(number, relayed.message.size())) return;
-  const auto due = session_ ? session_->ack_due() : std::nullopt;
-  if (due) link_->send(Ack{*due});
+  if (!session_ || !session_->accept(relayed.numbers[at], relayed.message.size())) return;
+  if (const auto due = session_->ack_due()) link_->send(Ack{*due});
   const auto message = decode(relayed.message);
   if (!message.ok()) return fail(message.status());
   const auto handler = handlers_.message;

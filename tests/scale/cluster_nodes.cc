@@ -166,7 +166,7 @@ void Cluster::from_above(proto::NodeId node, const agent::Message& message) {
   const auto* relayed = std::get_if<agent::Relayed>(&message);
   if (relayed == nullptr) return own(node, message);
   agent::Relayed others = *relayed;
-  std::optional<std::uint64_t> number;
+  std::uint64_t number = 0;
   if (const auto self = std::ranges::find(others.nodes, node); self != others.nodes.end()) {
     const std::ptrdiff_t at = self - others.nodes.begin();
     number = others.numbers.at(static_cast<std::size_t>(at));
@@ -175,10 +175,8 @@ void Cluster::from_above(proto::NodeId node, const agent::Message& message) {
   }
   for (const agent::Frame& frame : agent.router.relay(others))
     network_.send(process(frame.child), frame.bytes);
-  if (!number) return;
-  if (agent.session && !agent.session->accept(*number, relayed->message.size())) return;
-  const auto due = agent.session ? agent.session->ack_due() : std::nullopt;
-  if (due) pass(node, agent::Ack{*due});
+  if (number == 0 || !agent.session->accept(number, relayed->message.size())) return;
+  if (const auto due = agent.session->ack_due()) pass(node, agent::Ack{*due});
   if (const auto said = read(shared(relayed->message))) own(node, *said);
 }
 

@@ -114,23 +114,6 @@ TEST_F(NodeUplink, ContinuesWithTheControllerAfterTheLossOfItsParent) {
   EXPECT_FALSE(uplink_.below());
 }
 
-// The controller sends a World of some hundred KB once to each of its children, for the child and
-// those below it.
-TEST_F(NodeUplink, AnAgentThatTheControllerStartedSharesAnEnvelopeUnderNumber0) {
-  Uplink first(loop_, connect(kController, controller_.listener.port()), kSelf, false,
-               Link::Handlers{[this](const Message& message) { heard_.push_back(message); },
-                              [this](const base::Status&) { ++closed_; }});
-  ASSERT_TRUE(run_until(loop_, [this] { return controller_.link != nullptr; }));
-  controller_.link->send(Relayed{{kSelf, kBelow}, encode(UserMessage{"to both"}), false, {0, 7}});
-  controller_.link->send(Relayed{{kSelf}, encode(UserMessage{"of a session"}), false, {1}});
-  controller_.link->send(UserMessage{"last"});
-  ASSERT_TRUE(run_until(loop_, [this] { return heard() == 3; }));
-  EXPECT_EQ(std::get<Relayed>(heard_[0]).nodes, std::vector<proto::NodeId>{kBelow});
-  EXPECT_EQ(std::get<Relayed>(heard_[0]).numbers, std::vector<std::uint64_t>{7});
-  EXPECT_EQ(text(1), "to both") << "after it was passed on";
-  EXPECT_EQ(text(2), "last");
-}
-
 TEST_F(NodeUplink, InvalidBytesEndTheLink) {
   ASSERT_TRUE(run_until(loop_, [this] { return parent_.link != nullptr; }));
   parent_.link->send(Relayed{{kSelf}, std::vector<std::byte>(8), false, {1}});
