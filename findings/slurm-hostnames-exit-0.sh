@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # `scontrol show hostnames` ends with status 0 for a host list that it refuses, and expands one that was cut off.
-# Versions: slurm-client 22.05.8-4+deb12u3 (Debian 12; downloaded and unpacked, not installed), no Slurm daemon.
+# Versions: slurm-client 22.05.8-4+deb12u3, libreadline8 8.2-1.3 (Debian 12; downloaded, not installed), no daemon.
 #
 # Batch scripts take their hosts from $(scontrol show hostnames "$SLURM_JOB_NODELIST"). For a range that goes down, the
 # message is on stderr, stdout is empty and the status is 0: `set -e` does not end the script, which goes on without a
 # host. A list that lacks its closing bracket, as one that was cut at a limit of length does, is no error at all: of
-# "n[1-3,5" come the hosts "n]" and "5", of "n[1-2],m[5-" a host "m]". A blank in a range becomes a zero: "n[ 1-2]" is n01
-# and n02. The status tells something only if the configuration is missing.
+# "n[1-3,5" come the hosts "n]" and "5", of "n[1-2],m[5-" a host "m]". A blank in a range becomes a zero: "n[ 1-2]" is
+# n01 and n02. The status tells something only if the configuration is missing.
 #
 # Output seen:
 #   n[3-1]: status 0, hosts ''
@@ -19,7 +19,8 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
 version=22.05.8-4+deb12u3
-timeout 300 apt-get download -qq slurm-client=$version slurm-wlm-basic-plugins=$version libreadline8 >/dev/null 2>&1
+timeout 300 apt-get download -qq slurm-client=$version slurm-wlm-basic-plugins=$version libreadline8=8.2-1.3 \
+  >"$dir/err" 2>&1 || { cat "$dir/err" >&2; exit 1; }
 for package in ./*.deb; do dpkg -x "$package" root; done
 cat >slurm.conf <<'CONF'
 ClusterName=test

@@ -55,8 +55,8 @@ class Watcher {
   // kDeadlineExceeded, "GPU 1: leaf 5 of step 812: not done after 60 s". No word is stored after
   // it.
   [[nodiscard]] base::Status status() const;
-  // For who has waited too long for a word: status(), or kDeadlineExceeded with the oldest work
-  // that is not done; ok: there is none.
+  // For a caller that has waited too long for a word: status(), or kDeadlineExceeded with the
+  // oldest work that is not done; ok: there is none.
   [[nodiscard]] base::Status overdue() const;
 
  private:

@@ -1,4 +1,4 @@
-// Placement decides by numbers that all who ask have; ties go to the lowest number.
+// Placement decides by numbers that all callers have; ties go to the lowest number.
 #include "collective/ps/placement.h"
 
 #include <fmt/format.h>

@@ -26,13 +26,13 @@ struct ShardUse {
   std::uint64_t ranges = 0;
 };
 // The bytes that a range is expected to take: all of a dense or direct one, kHashRangeBytes of a
-// hash table's, whose number of rows nobody knows.
+// hash table's, whose number of rows is not known.
 inline constexpr std::uint64_t kHashRangeBytes = 1 << 20;
 [[nodiscard]] std::uint64_t expected_bytes(const TableSpec& spec, PositionRange positions);
 
 // The shard of each of a new table's ranges. `ranges`: their expected bytes. Every shard gets as
-// many of them as every other, plus or minus one, so that each table's pushes are spread; who gets
-// one more, or the only one, is the shard with the fewest bytes, then ranges, then the lowest
+// many of them as every other, plus or minus one, so that each table's pushes are spread; one
+// more, or the only one, goes to the shard with the fewest bytes, then ranges, then the lowest
 // number. `shards` is not empty. Pure.
 [[nodiscard]] std::vector<std::uint32_t> place_ranges(std::span<const std::uint64_t> ranges,
                                                       std::vector<ShardUse> shards);

@@ -1,5 +1,5 @@
-// One process at a time. The socket tells that it has ended; whoever reaps the agent's children
-// reaps it.
+// One process at a time. The socket tells that it has ended; the agent reaps it with its other
+// children.
 #include "launcher/job/device_allocator.h"
 
 #include <fcntl.h>

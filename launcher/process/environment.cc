@@ -181,8 +181,8 @@ spec::Environment member_environment(spec::Environment base, const Place& place,
   // MPI_Comm_spawn has started Open MPI 4.1 would connect to no parent then.
   const bool v6 = master.address.find(':') != std::string::npos;
   base.emplace("OMPI_MCA_orte_hnp_uri",
-               fmt::format("0.0;{}://{}{}{}:{}", v6 ? "tcp6" : "tcp", v6 ? "[" : "", master.address,
-                           v6 ? "]" : "", master.port));
+               v6 ? fmt::format("0.0;tcp6://[{}]:{}", master.address, master.port)
+                  : fmt::format("0.0;tcp://{}:{}", master.address, master.port));
   return base;
 }
 
