@@ -3,7 +3,8 @@ those of the others. Open MPI's mpirun keeps its sessions there too, by process 
 has the id of one that was killed fails. The longest files come first, so that none is left to run
 alone at the end; pytest_seconds.json says which they are, and is written anew where
 REGROUP_RECORD_SECONDS is set. In CI a skip is a failure, unless hardware or `--full` is what it
-lacks. At the end a table says what each folder took; REGROUP_TEST_COSTS names a file to which each
+lacks. A file whose import changes the environment fails: the tests after it, and what they start,
+would have that environment too. At the end a table says what each folder took; REGROUP_TEST_COSTS names a file to which each
 test adds a line."""
 
 import collections
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools/dev"))
 from skips import skip_fails  # noqa: E402
 
 SECONDS = Path(__file__).with_name("pytest_seconds.json")
+OF_LIBRARIES = ("TF", "TPU_", "KMP_", "ENABLE_RUNTIME_", "HDF5_PLUGIN_PATH")  # set by imports
 folder = pytest.StashKey[str]()
 before = pytest.StashKey[float]()  # processor_seconds() when the last phase of a test ended
 
@@ -46,6 +48,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
     seconds = json.loads(SECONDS.read_text())
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):
+    kept = dict(os.environ)
+    report = yield
+    if not isinstance(collector, pytest.Module):
+        return report
+    changed = [
+        f"{name}: {kept.get(name)!r} is now {os.environ.get(name)!r}"
+        for name in sorted(kept.keys() | os.environ.keys())
+        if kept.get(name) != os.environ.get(name) and not name.startswith(OF_LIBRARIES)
+    ]
+    if changed and report.passed:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{collector.nodeid}: the import changes the environment of all tests: "
+            + ("; ".join(changed))
+        )
+    return report
 
 
 def processor_seconds() -> float:

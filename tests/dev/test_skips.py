@@ -90,3 +90,11 @@ def test_the_suite_heeds_them(tmp_path, function_of_dev):
         )
         assert done.returncode == status, done.stderr
         assert b"only with REGROUP_TEST_FULL (long)" in done.stdout
+
+
+def test_a_file_whose_import_changes_the_environment_fails(inner_pytest):
+    said = inner_pytest(
+        "test_z.py", "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\ndef test_one(): pass\n"
+    )
+    assert "tests/test_z.py: the import changes the environment of all tests" in said, said
+    assert "CUDA_VISIBLE_DEVICES: None is now ''" in said and "1 error" in said, said

@@ -1,11 +1,7 @@
 """TensorFlow and Keras 3 on the parameter server."""
 
 import json
-import os
 import re
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import keras
 import numpy as np
