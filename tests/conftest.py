@@ -4,8 +4,8 @@ has the id of one that was killed fails. The longest files come first, so that n
 alone at the end; pytest_seconds.json says which they are, and is written anew where
 REGROUP_RECORD_SECONDS is set. In CI a skip is a failure, unless hardware or `--full` is what it
 lacks. A file whose import changes the environment fails: the tests after it, and what they start,
-would have that environment too. At the end a table says what each folder took; REGROUP_TEST_COSTS names a file to which each
-test adds a line."""
+would have that environment too. At the end a table says what each folder took; REGROUP_TEST_COSTS
+names a file to which each test adds a line."""
 
 import collections
 import itertools
