@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools/dev"))
 from skips import skip_fails  # noqa: E402
 
 SECONDS = Path(__file__).with_name("pytest_seconds.json")
-OF_LIBRARIES = ("TF", "TPU_", "KMP_", "ENABLE_RUNTIME_", "HDF5_PLUGIN_PATH")  # set by imports
+# Variables that libraries set when they are imported.
+OF_LIBRARIES = ("CUBLAS_", "ENABLE_RUNTIME_", "HDF5_PLUGIN_PATH", "KMP_", "TF", "TORCH", "TPU_")
 folder = pytest.StashKey[str]()
 before = pytest.StashKey[float]()  # processor_seconds() when the last phase of a test ended
 
