@@ -292,8 +292,8 @@ base::Status ParameterServer::add_server() {
   return {};
 }
 
-// The one of the highest number. Its shards get another server first; then SIGTERM ends it after
-// the message in hand.
+// The one of the highest number. Its shards get another server first; then the end of its input
+// ends it after the message in hand.
 void ParameterServer::remove_server() {
   Server& server = *staying().back();
   const bool served = server.state == State::kServing;
@@ -301,7 +301,7 @@ void ParameterServer::remove_server() {
   process::call_off(server.back_off);
   if (served) change_view();
   if (server.pid == 0) return;
-  ::kill(server.pid, SIGTERM);
+  server.process->close_input();
   server.back_off.expires_after(kLeave);
   server.back_off.async_wait([&server](const boost::system::error_code& error) {
     // Process 0 would be this process's group.
@@ -337,11 +337,11 @@ void ParameterServer::answer_word() {
 void ParameterServer::on_end(Server& server, int wait_status) {
   const pid_t pid = std::exchange(server.pid, 0);
   const bool left = server.state == State::kLeaving;
-  if (left) {  // also while the job ends: nothing is left to kill
+  if (left) {  // also when the job is over: nothing is left to kill
     server.state = State::kLeft;
     process::call_off(server.back_off);
   }
-  if (events_.ending()) return;
+  if (events_.over()) return;
   if (left) {
     return events_.said(
         fmt::format("{} (pid {}) {}", name_of(server), pid,
@@ -367,7 +367,7 @@ void ParameterServer::on_end(Server& server, int wait_status) {
   server.back_off.expires_after(
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(verdict.after));
   server.back_off.async_wait([this, &server](const boost::system::error_code& error) {
-    if (error || events_.ending() || !process::is_due(server.back_off)) return;
+    if (error || events_.over() || !process::is_due(server.back_off)) return;
     if (const base::Status status = start_server(server); !status.ok()) {
       events_.said(fmt::format("{} cannot be started: {}: ending the job", name_of(server),
                                status.message()));

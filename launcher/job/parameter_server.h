@@ -76,7 +76,9 @@ class ParameterServer {
   struct Events {
     std::function<void(const std::string&)> said;  // for the user
     std::function<void()> failed;                  // no server can be started: end the job
-    std::function<bool()> ending;                  // the job ends: no server is started any more
+    // No member needs a server any more, so none is started. While a job ends, members may still
+    // push.
+    std::function<bool()> over;
   };
   // Makes the memory, listens, starts the servers. kInvalidArgument, kResourceExhausted: there
   // is no such memory. Blocks to reserve the memory.

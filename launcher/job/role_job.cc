@@ -100,7 +100,7 @@ base::Status RoleJob::start_parameter_server() {
     if (!agent_.ending()) agent_.say(text);
   };
   events.failed = [this] { agent_.terminate(1); };
-  events.ending = [this] { return agent_.ending(); };
+  events.over = [this] { return agent_.ending() && agent_.processes().running() == 0; };
   REGROUP_ASSIGN_OR_RETURN(
       parameter_server_,
       ParameterServer::start(agent_.loop(), *options_.parameter_server, std::move(events)));

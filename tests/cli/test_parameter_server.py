@@ -1,6 +1,7 @@
 """A job with Regroup's parameter server: any of its servers is killed, and no push is lost or
 counted twice; what is wrong is refused."""
 
+import contextlib
 import json
 import os
 import re
@@ -75,6 +76,38 @@ def test_no_push_is_lost_or_counted_twice_however_often_servers_are_killed(regro
             "(SIGKILL): starting the next one on the same tables" in job.err
         )
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in last), "the servers' end")
+
+
+def test_workers_flush_though_every_process_of_the_job_gets_sigterm(regroup, tmp_path):
+    """As under scancel. Servers outlive the workers, and one that dies in the grace is replaced."""
+    end = tmp_path / "end"
+    job = regroup.start("--term-grace", "60", *SERVED, str(MEMBER), str(end))
+    until(lambda: told_of(regroup).get("clients") == 3, "all workers")
+    pids = {n: until(lambda: server_of(regroup, n), "a server")["pid"] for n in range(SERVERS)}  # noqa: B023
+    for pid in job.living():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    until(lambda: job.out.count("told to end") >= 3, "SIGTERM at the workers")
+
+    def pushed() -> bool:
+        """Every server has applied pushes since `before`."""
+        now = {one["server"]: one for one in told_of(regroup).get("servers", [])}
+        return len(now) == SERVERS and all(
+            now[number]["updates"] > one["updates"] for number, one in before.items()
+        )
+
+    told = until(lambda: told_of(regroup).get("servers"), "the status")
+    before = {one["server"]: one for one in told}
+    until(pushed, "pushes after SIGTERM")
+    assert {one["server"]: one["pid"] for one in told} == pids
+    os.kill(pids[1], signal.SIGKILL)
+    until(lambda: server_of(regroup, 1, pids[1]), "a successor within the grace")
+    before = {one["server"]: one for one in until(lambda: told_of(regroup), "it")["servers"]}
+    until(pushed, "pushes that the successor applies")
+    end.touch()
+    job.wait()
+    check_counts(job)
+    job.assert_nothing_left()
 
 
 def test_servers_join_and_leave_while_workers_push(regroup, tmp_path):

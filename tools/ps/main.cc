@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -32,10 +33,11 @@ constexpr std::string_view kHelp =
     "Serve the parameter server of this host, in memory behind the inherited descriptors of\n"
     "these numbers: for each shard its lanes and the segments of its store. Waits until the\n"
     "server before it has ended, and goes on where that one stopped. It is started by\n"
-    "regroup. SIGTERM ends it with exit status 0. --server: its number, 0 by default. It serves\n"
-    "the shards that the stores name this server for, and prints \"ready\". --with-parent: it "
-    "ends\n"
-    "when its parent, process PID, has ended.\n";
+    "regroup. SIGTERM ends it with exit status 0.\n"
+    "--server: its number. It serves the shards that the stores name this server for, and prints\n"
+    "\"ready\". It ends with exit status 0 when its standard input ends, and ignores the signals\n"
+    "that allocators send to all processes of a job: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2.\n"
+    "--with-parent: it ends when its parent, process PID, has ended.\n";
 // How long it waits for the server before it. The kernel frees its locks as it ends.
 constexpr std::chrono::seconds kTakeover{60};
 
@@ -71,6 +73,31 @@ void end_with(base::Fd parent) {
   }).detach();
 }
 
+// An allocator that ends a job signals each of its processes. Workers need the servers meanwhile:
+// they push what they have. So the launcher says when a server ends.
+void ignore_signals_of_jobs() {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
+}
+
+void stop_at_end_of_input(Server& server) {
+  std::thread([&server] {
+    std::array<char, 64> ignored;
+    ssize_t count = 1;
+    while (count > 0 || (count < 0 && errno == EINTR))
+      count = ::read(STDIN_FILENO, ignored.data(), ignored.size());
+    server.stop();
+  }).detach();
+}
+
+// `signals` are blocked in all threads.
+void stop_by_signal(Server& server, const sigset_t& signals) {
+  std::thread([&server, signals] {
+    int signal = 0;
+    ::sigwait(&signals, &signal);
+    server.stop();
+  }).detach();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -87,11 +114,16 @@ int main(int argc, char** argv) {
     fmt::print(help ? stdout : stderr, "{}", kHelp);
     return help ? 0 : 2;
   }
+  const bool numbered = given.contains("--server");
   sigset_t ending;
   sigemptyset(&ending);
   sigaddset(&ending, SIGTERM);
   sigaddset(&ending, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);  // before any thread, which inherits it
+  if (numbered) {
+    ignore_signals_of_jobs();
+  } else {
+    ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);  // before any thread, which inherits it
+  }
   const auto memory = collective::ps::parse_server_memory(given["--memory"]);
   if (!memory.ok()) return fail(memory.status(), 2);
   if (given.contains("--with-parent")) {
@@ -102,16 +134,14 @@ int main(int argc, char** argv) {
   }
   auto server = Server::start(*memory, kTakeover, number);
   if (!server.ok()) return fail(server.status(), 1);
-  if (given.contains("--server")) {
+  if (numbered) {
+    stop_at_end_of_input(**server);
     fmt::print("ready\n");  // for shards
     std::fflush(stdout);
+  } else {
+    stop_by_signal(**server, ending);
   }
-  std::thread([&ending, &running = **server] {
-    int signal = 0;
-    ::sigwait(&ending, &signal);
-    running.stop();
-  }).detach();
   const base::Status status = (*server)->wait();
-  // _exit: the thread that waits for a signal still uses the server.
+  // _exit: the thread that waits for the end still uses the server.
   _exit(status.ok() ? 0 : fail(status, 1));
 }

@@ -119,7 +119,7 @@ TEST(ServerMemory, IsRefusedForMoreServersThanShards) {
 
 constexpr seconds kLong{60};
 
-// Servers are a script that says that it is ready, and does not end by SIGTERM.
+// Servers are a script that says that it is ready, and does not end by itself.
 class ParameterServerTest : public testing::Test {
  protected:
   ParameterServerTest() {
@@ -140,7 +140,7 @@ class ParameterServerTest : public testing::Test {
                                 .most_servers = 2},
                                {.said = [this](const std::string& text) { said_ = text; },
                                 .failed = [] { FAIL(); },
-                                .ending = [this] { return ending_; }});
+                                .over = [this] { return over_; }});
     EXPECT_TRUE(started.ok()) << started.status().to_string();
     servers_ = std::move(*started);
   }
@@ -158,25 +158,25 @@ class ParameterServerTest : public testing::Test {
   }
 
   boost::asio::io_context loop_;
-  bool ending_ = false;
+  bool over_ = false;
   std::string folder_, said_;
   std::unique_ptr<ParameterServer> servers_;
 };
 
 // A timer kills a server that does not leave in time. It must not, once the server has ended: its
 // process number is 0 then, the number of the agent's own process group for kill().
-TEST_F(ParameterServerTest, AServerThatLeavesHasLeftThoughTheJobEnds) {
+TEST_F(ParameterServerTest, AServerThatLeavesHasLeftThoughTheJobIsOver) {
   ASSERT_TRUE(servers_->resize(2).ok());
   ASSERT_TRUE(transport::run_until(
       loop_, [&] { return !server(1)["shards"].empty(); }, kLong));
   const pid_t pid = server(1)["pid"];
   ASSERT_TRUE(servers_->resize(1).ok());
   EXPECT_EQ(server(1)["pid"], pid) << "it does not leave by itself";
-  ending_ = true;
+  over_ = true;
   ::kill(pid, SIGKILL);
   EXPECT_TRUE(transport::run_until(
       loop_, [&] { return server(1).is_null(); }, kLong));
-  EXPECT_EQ(said_, "") << "a job that ends says nothing about its servers";
+  EXPECT_EQ(said_, "") << "a job that is over says nothing about its servers";
 }
 
 }  // namespace
