@@ -45,6 +45,9 @@ struct LanesHeader {
   alignas(128) Bell server;                 // the shard's thread sleeps here
   std::atomic<std::uint64_t> process;       // the server's pid
   std::atomic<std::uint64_t> served_times;  // servers that have begun to serve
+  // Grows at least ten times a second while the shard's thread, or one that waits for the shard's
+  // lock, gets on. A line of its own: clients do not wait for it.
+  alignas(128) std::atomic<std::uint64_t> beats;
 };
 
 struct Lane {

@@ -24,6 +24,9 @@ constexpr std::uint64_t kTurnBytes = 8 << 20;
 StoreHeader& header_of(const StoreMemory& memory) {
   return *reinterpret_cast<StoreHeader*>(memory.at(0));
 }
+void beat(const MappedShard& shard) {
+  shard.lanes.header().beats.fetch_add(1, std::memory_order_relaxed);
+}
 void wake_servers(std::span<const MappedShard> shards) {
   std::atomic<std::uint32_t>& views = header_of(shards.front().store).views;
   views.fetch_add(1, std::memory_order_seq_cst);
@@ -97,6 +100,7 @@ base::Status ShardServer::serve(const std::atomic<bool>& stop, std::uint32_t ser
     return false;
   };
   while (!ending()) {
+    beat(*shard_);
     REGROUP_ASSIGN_OR_RETURN(const std::size_t answered, poll());
     if (const base::TimePoint now = RealPolicy::now(); now - lanes_freed_ >= kLookForEnded) {
       free_lanes();
@@ -142,6 +146,7 @@ base::Result<std::size_t> ShardServer::poll_lane(std::uint32_t number) {
       refuse_lane(lane, status);
       return answered + 1;
     }
+    beat(*shard_);
     place += header->bytes;
     turn += header->bytes;
     // The answer before `read`: a client looks at answers up to `read` only.
@@ -422,6 +427,7 @@ void Server::run(std::size_t shard, std::chrono::seconds takeover) {
   const base::TimePoint end = RealPolicy::now() + takeover;
   base::Status status;
   while (!stop_.load(std::memory_order_seq_cst) && has(shard)) {
+    beat(shards_[shard]);
     // In slices, so that stop() is noticed.
     const base::TimePoint slice = std::min(end, RealPolicy::now() + kLookForEnded);
     auto server = ShardServer::attach(shards_, shard, slice);

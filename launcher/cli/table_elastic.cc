@@ -249,8 +249,7 @@ std::vector<Spec> elastic_options() {
       {{"hang-timeout"},
        "SECONDS",
        "time without progress, and at least ten median steps, after which a member counts as hung; "
-       "0: never "
-       "(default: 60)",
+       "without which a parameter server is replaced; 0: never (default: 60)",
        [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.hang.timeout); }},
       {{"progress"},
        "",

@@ -55,6 +55,16 @@ std::string server_lines(const json& status) {
                        server.value("pid", 0), server.value("bytes", 0ULL) >> 20,
                        server.value("updates", 0ULL), server.value("restarts", 0U), tables);
   }
+  for (const json& server : servers) {
+    const auto number = server.value("server", 0U);
+    if (server.contains("still_seconds")) {
+      out += fmt::format("server {} has stood still for {:.1f} s in shard {}\n", number,
+                         server.value("still_seconds", 0.0), server.value("still_shard", 0U));
+    }
+    if (const auto hangs = server.value("hangs", 0ULL); hangs > 0)
+      out += fmt::format("server {} was replaced {} because it hung\n", number,
+                         base::counted(hangs, "time"));
+  }
   for (const json& move : status.value("moves", json::array())) {
     out += fmt::format("view {}: shard {} moved from server {} to server {}: {}\n",
                        status.value("view", 0ULL), move.value("shard", 0U), move.value("from", 0U),

@@ -266,7 +266,8 @@ class FixedLaunch {
             .seed = spec_.seed,
             .bytes = spec_.ps_memory,
             .servers = spec_.ps_servers,
-            .most_servers = spec_.ps_most_servers};
+            .most_servers = spec_.ps_most_servers,
+            .hang_timeout = spec_.hang.timeout};
   }
 
   const spec::JobSpec& spec_;

@@ -41,8 +41,10 @@ std::string unheeded_options(const spec::JobSpec& spec, const std::vector<std::s
   }
   const bool roles = has_roles(spec);
   std::vector<std::string> of_world = roles ? spec.world_options : std::vector<std::string>();
-  std::erase_if(of_world, [](const std::string& name) {
-    return std::ranges::find(kOfRoles, name.substr(name.find_first_not_of('-'))) != kOfRoles.end();
+  std::erase_if(of_world, [&spec](const std::string& written) {
+    const std::string name = written.substr(written.find_first_not_of('-'));
+    if (name == "hang-timeout") return spec.ps_memory != 0;  // of the parameter server
+    return std::ranges::find(kOfRoles, name) != kOfRoles.end();
   });
   if (!of_world.empty())
     lines.push_back(fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role",

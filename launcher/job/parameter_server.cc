@@ -35,6 +35,12 @@ constexpr std::chrono::milliseconds kWord{100};
 // its shards.
 constexpr std::chrono::seconds kLeave{10};
 
+// The time between two looks for servers that hang.
+base::Duration look_period(base::Duration hang_timeout) {
+  return std::clamp<base::Duration>(hang_timeout / 8, std::chrono::milliseconds(10),
+                                    std::chrono::seconds(1));
+}
+
 // N of --role ps=N.
 std::string role_text(const ParameterServerOptions& options) {
   if (options.servers == options.most_servers) return std::to_string(options.servers);
@@ -161,7 +167,9 @@ ParameterServer::ParameterServer(boost::asio::io_context& loop, ParameterServerO
                 static_cast<void>(base::send_descriptors(socket.get(), status_json(), {}));
               }),
       resizers_(loop, [this](base::Fd socket, pid_t) { wait_for_word(std::move(socket)); }),
-      resizer_(loop) {}
+      resizer_(loop),
+      hangs_(look_period(options_.hang_timeout)),
+      next_look_(loop) {}
 
 base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
     boost::asio::io_context& loop, ParameterServerOptions options, Events events) {
@@ -182,6 +190,7 @@ base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
     server.state = State::kServing;  // its shards wait for it
     REGROUP_RETURN_IF_ERROR(out->start_server(server));
   }
+  if (out->options_.hang_timeout.count() > 0) out->watch_hangs();
   return out;
 }
 
@@ -223,6 +232,8 @@ base::Status ParameterServer::start_server(Server& server) {
            [this, &server](int wait_status) { on_end(server, wait_status); }}));
   server.pid = server.process->pid();
   server.started = base::SystemClock().now();
+  server.killed.reset();
+  hangs_.begin(server.number);
   ++server.starts;
   return {};
 }
@@ -350,10 +361,13 @@ void ParameterServer::on_end(Server& server, int wait_status) {
   const bool served = std::ranges::any_of(shards_, [&](const auto& shard) {
     return shard.lanes.header().process.load() == static_cast<std::uint64_t>(pid);
   });
-  const ServerVerdict verdict = server.restarts.on_end(
-      {is_kill(wait_status), served, base::SystemClock().now() - server.started});
-  const std::string what =
-      fmt::format("{} (pid {}) {}", name_of(server), pid, end_text(wait_status));
+  // One that hangs whenever it starts must not be started for ever.
+  const bool hung = server.killed.has_value();
+  const ServerVerdict verdict =
+      server.restarts.on_end({is_kill(wait_status) && !hung, hung ? server.killed->moved : served,
+                              base::SystemClock().now() - server.started});
+  const std::string what = fmt::format("{} (pid {}) {}", name_of(server), pid,
+                                       hung ? "has hung" : end_text(wait_status));
   if (!verdict.again && server.state == State::kJoining) {
     server.state = State::kLeft;
     return events_.said(fmt::format("{}, {} times in a row: the job goes on without it", what,
@@ -363,7 +377,7 @@ void ParameterServer::on_end(Server& server, int wait_status) {
     events_.said(fmt::format("{}, {} times in a row: ending the job", what, ServerRestarts::kMost));
     return events_.failed();
   }
-  events_.said(what + ": starting the next one on the same tables");
+  if (!hung) events_.said(what + ": starting the next one on the same tables");
   server.back_off.expires_after(
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(verdict.after));
   server.back_off.async_wait([this, &server](const boost::system::error_code& error) {
@@ -374,6 +388,44 @@ void ParameterServer::on_end(Server& server, int wait_status) {
       events_.failed();
     }
   });
+}
+
+void ParameterServer::watch_hangs() {
+  next_look_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      look_period(options_.hang_timeout)));
+  next_look_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    look_for_hangs();
+    watch_hangs();
+  });
+}
+
+// A server that joins has no shards yet, and one that leaves has none any more: nobody waits for
+// them.
+void ParameterServer::look_for_hangs() {
+  hangs_.begin_round(base::SystemClock().now());
+  for (auto& [number, server] : servers_) {
+    if (server.pid == 0 || server.state != State::kServing || server.killed) continue;
+    std::vector<ShardBeats> beats;
+    for (std::uint32_t shard = 0; shard < shards_.size(); ++shard) {
+      if (view_.server_of[shard] == number)
+        beats.push_back({shard, shards_[shard].lanes.header().beats.load()});
+    }
+    const std::optional<Standstill> still = hangs_.look(number, beats);
+    if (still && still->time >= options_.hang_timeout) kill_hung(server, *still);
+  }
+}
+
+void ParameterServer::kill_hung(Server& server, const Standstill& still) {
+  server.killed = still;
+  ++server.hangs;
+  ::kill(server.pid, SIGKILL);
+  if (events_.over()) return;
+  events_.said(fmt::format(
+      "{} (pid {}) has stood still for more than {:g} s{} (--hang-timeout): killing it and "
+      "starting the next one on the same tables",
+      name_of(server), server.pid, std::chrono::duration<double>(options_.hang_timeout).count(),
+      shards_.size() == 1 ? "" : fmt::format(" in shard {}", still.shard)));
 }
 
 // Each process gets a number of its own: pushes of one that has ended stay told apart.
@@ -413,7 +465,13 @@ std::string ParameterServer::status_json() {
                        {"bytes", use.bytes},
                        {"updates", use.updates},
                        {"restarts", again},
+                       {"hangs", server.hangs},
                        {"tables", std::move(tables)}});
+    const auto still = hangs_.last(number);
+    if (still && still->time >= options_.hang_timeout / 2) {
+      servers.back()["still_seconds"] = std::chrono::duration<double>(still->time).count();
+      servers.back()["still_shard"] = still->shard;
+    }
     ranges += use.ranges;
     updates += use.updates;
     restarts += again;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "collective/ps/placement.h"
 #include "collective/ps/segment.h"
 #include "collective/ps/server.h"
+#include "launcher/job/server_hangs.h"
 #include "launcher/process/piped_process.h"
 #include "launcher/spec/request.h"
 #include "launcher/transport/unix_socket.h"
@@ -34,6 +36,8 @@ struct ParameterServerOptions {
   std::uint64_t bytes = 0;         // of all tables
   std::uint32_t servers = 1;       // processes at first, and at least
   std::uint32_t most_servers = 1;  // by resize()
+  // For which a server may stand still before it is killed and replaced; 0: for ever.
+  base::Duration hang_timeout{};
 };
 
 // How a server ended, and what becomes of it.
@@ -97,7 +101,9 @@ class ParameterServer {
   // of all segments; `updates`: pushes that are applied, one for each range; `clients`: processes
   // that have asked for the memory. For each server {"server", "pid", "shards", "ranges", "bytes",
   // "updates", "restarts", "tables"}: `bytes` are those in use; `tables`: by name the numbers of
-  // the ranges, as "0-3,8". For each move of the last view {"shard", "from", "to", "why"}.
+  // the ranges, as "0-3,8"; "hangs": how often it was replaced since it hung; and, if it stands
+  // still, "still_seconds" and "still_shard". For each move of the last view {"shard", "from",
+  // "to", "why"}.
   [[nodiscard]] std::string status_json();
 
  private:
@@ -114,6 +120,8 @@ class ParameterServer {
     base::TimePoint started{};
     pid_t pid = 0;  // 0: none runs
     std::uint64_t starts = 0;
+    std::uint64_t hangs = 0;
+    std::optional<Standstill> killed;  // since it hung; its end was told
   };
   [[nodiscard]] base::Status make_memory();
   // What messages call it.
@@ -127,6 +135,9 @@ class ParameterServer {
   void change_view();
   void on_line(Server& server, std::string_view line, bool error);
   void on_end(Server& server, int wait_status);
+  void watch_hangs();
+  void look_for_hangs();
+  void kill_hung(Server& server, const Standstill& still);
   void wait_for_word(base::Fd socket);
   void answer_word();
   void give_memory(base::Fd socket);
@@ -143,6 +154,8 @@ class ParameterServer {
   transport::Listener resizers_;
   boost::asio::posix::stream_descriptor resizer_;  // the last one that has connected
   std::map<std::uint32_t, Server> servers_;        // by number
+  ServerHangs hangs_;
+  boost::asio::steady_timer next_look_;  // for hangs
   std::uint64_t clients_ = 0;
 };
 

@@ -94,7 +94,9 @@ constexpr MemberMetric kOneServerMetrics[] = {
      "updates"},
     {"regroup_ps_server_used_bytes", "gauge", "Memory that the server's ranges use.", "bytes"},
     {"regroup_ps_server_restarts_total", "counter", "Starts of the server after an end of it.",
-     "restarts"}};
+     "restarts"},
+    {"regroup_ps_server_hangs_total", "counter", "Starts of the server after it had hung.",
+     "hangs"}};
 
 // The metrics that `of` has.
 void add_known(std::string& out, std::span<const MemberMetric> metrics, const std::string& job,

@@ -110,6 +110,31 @@ def test_workers_flush_though_every_process_of_the_job_gets_sigterm(regroup, tmp
     job.assert_nothing_left()
 
 
+def test_a_server_that_hangs_is_replaced_and_no_push_is_lost(regroup, tmp_path):
+    end = tmp_path / "end"
+    job = regroup.start("--hang-timeout", "2", *SERVED, str(MEMBER), str(end))
+    until(lambda: told_of(regroup).get("clients") == 3, "all workers")
+    hung = until(lambda: server_of(regroup, 1), "a server")["pid"]
+    os.kill(hung, signal.SIGSTOP)
+    still = re.compile(r"^server 1 has stood still for \d\.\d s in shard 1$", re.MULTILINE)
+    until(lambda: still.search(regroup.control("status").stdout), "the standstill in the status")
+    successor = until(lambda: server_of(regroup, 1, hung), "a successor")
+    until(
+        lambda: (server_of(regroup, 1) or successor)["updates"] > successor["updates"],
+        "pushes that the successor applies",
+    )
+    status = until(lambda: regroup.control("status").stdout, "the status")
+    assert "server 1 was replaced 1 time because it hung\n" in status
+    assert [one["hangs"] for one in told_of(regroup)["servers"]] == [0, 1, 0]
+    end.touch()
+    assert job.wait() == 0, job.out + job.err
+    check_counts(job)
+    assert job.err.splitlines() == [
+        f"regroup: server 1 of the parameter server (pid {hung}) has stood still for more than 2 s "
+        "in shard 1 (--hang-timeout): killing it and starting the next one on the same tables"
+    ]
+
+
 def test_servers_join_and_leave_while_workers_push(regroup, tmp_path):
     """ps=MIN:MAX: ranges move to a server that joins, and from one that leaves."""
     end = tmp_path / "end"

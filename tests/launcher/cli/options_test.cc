@@ -275,6 +275,9 @@ TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
       "--hang-timeout, --checkpoint-interval, --ready-timeout: ignored; requires -np MIN:MAX or "
       "-np N "
       "without --role");
+  EXPECT_EQ(job::unheeded_options(parsed({"--role", "ps=1", "--role", "a=1", "--ps-memory", "1G",
+                                          "--hang-timeout", "5", "-q", "p"})),
+            "");
   EXPECT_EQ(job::unheeded_options(parsed({"-np", "2:3", "--min-members-timeout", "3", "p"})), "");
   EXPECT_EQ(job::unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }

@@ -3,6 +3,7 @@
 #include "launcher/job/parameter_server.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tests/launcher/transport/net_test.h"
 
@@ -128,20 +131,23 @@ class ParameterServerTest : public testing::Test {
     const std::string program = folder_ + "/regroup-ps";
     std::ofstream(program) << "#!/bin/sh\ntrap '' TERM\necho ready\nexec tail -f /dev/null\n";
     EXPECT_EQ(::chmod(program.c_str(), 0700), 0);
+  }
+  void start(base::Duration hang_timeout) {
     auto started =
         ParameterServer::start(loop_,
-                               {.program = program,
+                               {.program = folder_ + "/regroup-ps",
                                 .environment = {},
                                 .memory_socket = folder_ + "/memory",
                                 .status_socket = folder_ + "/status",
                                 .resize_socket = folder_ + "/resize",
                                 .bytes = 128 << 20,
                                 .servers = 1,
-                                .most_servers = 2},
-                               {.said = [this](const std::string& text) { said_ = text; },
-                                .failed = [] { FAIL(); },
+                                .most_servers = 2,
+                                .hang_timeout = hang_timeout},
+                               {.said = [this](const std::string& text) { said_.push_back(text); },
+                                .failed = [this] { failed_ = true; },
                                 .over = [this] { return over_; }});
-    EXPECT_TRUE(started.ok()) << started.status().to_string();
+    ASSERT_TRUE(started.ok()) << started.status().to_string();
     servers_ = std::move(*started);
   }
   ~ParameterServerTest() override {
@@ -159,13 +165,16 @@ class ParameterServerTest : public testing::Test {
 
   boost::asio::io_context loop_;
   bool over_ = false;
-  std::string folder_, said_;
+  bool failed_ = false;
+  std::string folder_;
+  std::vector<std::string> said_;
   std::unique_ptr<ParameterServer> servers_;
 };
 
 // A timer kills a server that does not leave in time. It must not, once the server has ended: its
 // process number is 0 then, the number of the agent's own process group for kill().
 TEST_F(ParameterServerTest, AServerThatLeavesHasLeftThoughTheJobIsOver) {
+  start(seconds(0));
   ASSERT_TRUE(servers_->resize(2).ok());
   ASSERT_TRUE(transport::run_until(
       loop_, [&] { return !server(1)["shards"].empty(); }, kLong));
@@ -176,7 +185,26 @@ TEST_F(ParameterServerTest, AServerThatLeavesHasLeftThoughTheJobIsOver) {
   ::kill(pid, SIGKILL);
   EXPECT_TRUE(transport::run_until(
       loop_, [&] { return server(1).is_null(); }, kLong));
-  EXPECT_EQ(said_, "") << "a job that is over says nothing about its servers";
+  EXPECT_TRUE(said_.empty()) << "a job that is over says nothing about its servers";
+}
+
+TEST_F(ParameterServerTest, AServerThatStandsIsReplacedAndOneThatAlwaysDoesEndsTheJob) {
+  start(milliseconds(50));
+  const pid_t pid = server(0)["pid"];
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return said_.size() == 1; }, kLong));
+  EXPECT_EQ(said_[0], fmt::format("server 0 of the parameter server (pid {}) has stood still for "
+                                  "more than 0.05 s in shard 0 (--hang-timeout): killing it and "
+                                  "starting the next one on the same tables",
+                                  pid));
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return server(0)["restarts"] == 1; }, kLong));
+  EXPECT_NE(server(0)["pid"], pid);
+  EXPECT_EQ(server(0)["hangs"], 1);
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return failed_; }, kLong));
+  EXPECT_EQ(said_.size(), ServerRestarts::kMost + 1U) << "no line besides for each end";
+  EXPECT_THAT(said_.back(), testing::HasSubstr("has hung, 5 times in a row: ending the job"));
 }
 
 }  // namespace
