@@ -1,12 +1,15 @@
-"""Operations in progress of the group in Python, two ranks: what nobody waits for advances and its
-memory lives, and futures end in the order in which operations end.
+"""Operations in progress, two ranks: what nobody waits for advances and its memory lives, futures
+end in the order in which operations end, and their callbacks may communicate.
 
-usage: _works.py, as a rank of a job.
+usage: _works.py [python], as a rank of a job.  python: expects the group in Python.
 """
 
 import datetime
+import faulthandler
 import gc
 import os
+import sys
+import threading
 import time
 
 import torch
@@ -87,17 +90,53 @@ def check_callbacks_that_communicate() -> None:
         return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
 
     future = dist.all_reduce(torch.ones(4), async_op=True).get_future()
-    assert (future.then(twice).wait() == 4).all()
+    assert (future.then(twice).then(lambda f: twice_of(f.value())).wait() == 8).all()
+
+
+def twice_of(data: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(data)
+    return data
+
+
+def check_callbacks_that_wait_for_each_other() -> None:
+    """The first one waits for the second, which waits for a message of the other rank."""
+    first_runs, second_is_made = threading.Event(), threading.Event()
+
+    def wait_for_second(_: torch.futures.Future) -> torch.Tensor:
+        first_runs.set()
+        assert second_is_made.wait(60)
+        return second.wait()
+
+    def wait_for_message(_: torch.futures.Future) -> torch.Tensor:
+        assert first_runs.wait(60)
+        found = torch.zeros(1)
+        dist.irecv(found, 1 - RANK).get_future().wait()
+        return found
+
+    first = dist.all_reduce(torch.ones(4), async_op=True).get_future().then(wait_for_second)
+    second = dist.all_reduce(torch.ones(4), async_op=True).get_future().then(wait_for_message)
+    second_is_made.set()
+    assert first_runs.wait(60)
+    dist.send(torch.ones(1), 1 - RANK)
+    assert first.wait().item() == 1
 
 
 def check_power_sgd() -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
+    torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
-    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=32, start_powerSGD_iter=2, min_compression_rate=0.1
+    )
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     for _ in range(4):
-        model(torch.ones(1, 32)).sum().backward()
+        model.zero_grad()
+        model(torch.eye(32)[: 8 * (RANK + 1)]).sum().backward()
+    expected = torch.zeros(32, 32)  # columns of the samples of either rank, averaged
+    expected[:, :16] = 0.5
+    expected[:, :8] += 0.5
+    torch.testing.assert_close(model.module.weight.grad, expected, atol=1e-4, rtol=1e-4)
 
 
 def check_fork() -> None:
@@ -119,14 +158,17 @@ def check_fork() -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(int(os.environ.get("LIMIT", "150")), exit=True)
     dist.init_process_group("regroup", timeout=datetime.timedelta(seconds=60))
-    assert type(dist.group.WORLD) is not dist.ProcessGroup
+    in_python = type(dist.group.WORLD) is not dist.ProcessGroup
+    assert in_python == ("python" in sys.argv)
     RANK = dist.get_rank()
     STORE = dist.distributed_c10d._get_default_store()
     for check in (
         *(check_dropped_message, check_dropped_collective, check_two_groups),
         *(check_progress_outside_of_the_group, check_futures_in_another_order),
-        *(check_callbacks_that_communicate, check_power_sgd, check_fork),
+        *(check_callbacks_that_communicate, check_callbacks_that_wait_for_each_other),
+        *(check_power_sgd, *([check_fork] if in_python else [])),
     ):
         check()
         dist.barrier()

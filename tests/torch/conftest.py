@@ -22,6 +22,17 @@ def built_backend():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def no_binary(tmp_path, monkeypatch):
+    """Call it for a host where the backend has no binary and cannot be built."""
+
+    def hide() -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setenv("CXX", "false")
+
+    return hide
+
+
 @pytest.fixture(scope="session")
 def run_ranks(tmp_path_factory):
     """Runs a program of this folder as `size` ranks under regroup and returns its output; it must

@@ -28,11 +28,13 @@ def test_where_no_binary_can_be_built_a_group_in_python_does_the_same(
     assert re.search(r"regroup: building the backend for torch \S+ failed: false", out), out
 
 
-def test_the_group_in_python_advances_what_nobody_waits_for(run_ranks, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", "false")
-    out = run_ranks(2, "_works.py")
-    assert out.count("is right") == 2 * 8, out
+@pytest.mark.parametrize("python", [False, True], ids=["binary", "python"])
+def test_what_nobody_waits_for_advances_and_callbacks_may_wait(run_ranks, no_binary, python):
+    """As those of the hook powerSGD do."""
+    if python:
+        no_binary()
+    out = run_ranks(2, "_works.py", *(["python"] if python else []))
+    assert out.count("is right") == 2 * (9 if python else 8), out
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -82,7 +83,7 @@ class Group {
 };
 
 // An operation in progress or complete. The first thread that waits for it or polls it finishes it,
-// exactly once; for its future that is the thread of Completions.
+// exactly once. Its future is completed in a thread of Completions only: callbacks may wait.
 class RegroupWork final : public Work {
  public:
   // Runs `after` when the operation has succeeded, before any waiter returns. `held` is memory that
@@ -97,9 +98,7 @@ class RegroupWork final : public Work {
         what_(std::move(what)),
         outputs_(std::move(outputs)),
         held_(std::move(held)),
-        after_(std::move(after)),
-        future_(c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()))) {}
+        after_(std::move(after)) {}
   ~RegroupWork() override {
     if (work_ != nullptr) group_->api().free(work_);
   }
@@ -131,13 +130,21 @@ class RegroupWork final : public Work {
     return true;
   }
   void abort() override { group_->api().abort(group_->get(), "by Work.abort()"); }
-  intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    const std::lock_guard lock(mutex_);
+    if (!future_) {
+      future_ =
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+      if (closed_) complete(*future_);  // it has no callbacks yet
+    }
+    return future_;
+  }
 
   // Ends the operation, which is complete.
   void finish_once() {
-    bool first = false;
+    std::function<void()> after;
+    Tensors held;  // freed below: that may need the GIL, whose holder may wait in call_once()
     std::call_once(once_, [&] {
-      first = true;
       std::exception_ptr failed;
       if (work_ != nullptr) {
         Failure failure;
@@ -145,92 +152,157 @@ class RegroupWork final : public Work {
             group_->api().status(work_, &source_, failure.text.data(), failure.text.size());
         if (failure.code != REGROUP_OK) failed = failure.exception(what_);
       }
-      if (!failed && after_) {
+      after = std::exchange(after_, {});
+      held = std::exchange(held_, {});
+      if (!failed && after) {
         try {
           const at::NoGradGuard no_grad;
-          after_();
+          after();
         } catch (...) {
           failed = std::current_exception();
         }
       }
-      after_ = {};
-      held_.clear();
       exception_ = failed;
       finish(failed);
       settled_.store(true, std::memory_order_release);
     });
-    // Not within call_once(): the future's callbacks may run Python, and a thread that holds the
-    // GIL may wait in call_once().
-    if (!first) return;
-    if (exception_) {
-      future_->setError(exception_);
-    } else {
-      future_->markCompleted(c10::IValue(outputs_));
+    if (work_ == nullptr) complete_future();
+  }
+
+  // Completes the future of a finished operation, if anybody has asked for it, and runs its
+  // callbacks, with no lock held: they may run Python, and wait for other operations.
+  void complete_future() {
+    intrusive_ptr<c10::ivalue::Future> future;
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+      future = future_;
     }
+    if (future) complete(*future);
+  }
+
+  // Whether complete_future() may run callbacks. If nobody has asked for the future, nobody's will.
+  bool is_awaited() {
+    const std::lock_guard lock(mutex_);
+    if (!future_) closed_ = true;
+    return !closed_;
   }
 
  private:
+  void complete(c10::ivalue::Future& future) const {
+    if (exception_) {
+      future.setError(exception_);
+    } else {
+      future.markCompleted(c10::IValue(outputs_));
+    }
+  }
+
   const std::shared_ptr<Group> group_;
   regroup_work* const work_;  // null: the operation ran in the thread that called it
   const std::string what_;
   const Tensors outputs_;
   Tensors held_;
   std::function<void()> after_;
-  const intrusive_ptr<c10::ivalue::Future> future_;
   std::once_flag once_;
   std::atomic<bool> settled_ = false;
   int source_ = -1;
+  std::mutex mutex_;                           // guards the rest
+  intrusive_ptr<c10::ivalue::Future> future_;  // null until somebody asks for it
+  bool closed_ = false;                        // the future is complete, or will be when it is made
 };
 
-// Finishes operations for which no thread calls wait(), such as those whose future is awaited. Its
-// thread ends by itself, with the last operation after the backend was destroyed: the destructor
-// must not join a thread that needs the GIL.
+// Finishes operations for which no thread calls wait(), such as those whose future is awaited, and
+// completes the futures. One thread at a time polls the operations. It completes no future before
+// another thread can poll, since a callback may wait for an operation that is in progress. The
+// threads end when they are idle, or with the last operation after the backend was destroyed: the
+// destructor must not join a thread that needs the GIL.
 class Completions {
  public:
   void add(intrusive_ptr<RegroupWork> work) {
     const std::lock_guard lock(state_->mutex);
     state_->works.push_back(std::move(work));
-    if (!std::exchange(state_->runs, true)) std::thread(&run, state_).detach();
-    state_->changed.notify_one();
+    call_thread(state_);
   }
   ~Completions() {
     const std::lock_guard lock(state_->mutex);
     state_->over = true;
-    state_->changed.notify_one();
+    state_->changed.notify_all();
   }
 
  private:
+  using Works = std::list<intrusive_ptr<RegroupWork>>;
   struct State {
-    std::mutex mutex;
+    std::mutex mutex;  // guards the rest
     std::condition_variable changed;
-    std::list<intrusive_ptr<RegroupWork>> works;
-    bool runs = false, over = false;
+    Works works;  // in progress
+    Works ready;  // complete, with a future that is not
+    int idle = 0;
+    bool polled = false, over = false;
+
+    [[nodiscard]] bool has_task() const { return !ready.empty() || (!polled && !works.empty()); }
   };
-  static void run(const std::shared_ptr<State>& state) {
-    constexpr double kTurn = 0.002;
-    for (;;) {
-      std::list<intrusive_ptr<RegroupWork>> works;
-      {
-        std::unique_lock lock(state->mutex);
-        state->changed.wait(lock, [&] { return !state->works.empty() || state->over; });
-        if (state->works.empty()) return;
-        works = state->works;  // only this thread removes works
-      }
-      // The oldest operation is usually complete first; messages may complete in any order.
-      bool first = true;
-      std::vector<RegroupWork*> done;
-      for (const auto& work : works) {
-        if (work->settle(std::exchange(first, false) ? kTurn : 0)) done.push_back(work.get());
-      }
-      if (done.empty()) continue;
-      {
-        const std::lock_guard lock(state->mutex);
-        state->works.remove_if([&](const intrusive_ptr<RegroupWork>& work) {
-          return std::find(done.begin(), done.end(), work.get()) != done.end();
-        });
-      }
+
+  // Has a thread do what is to do, if anything is. The caller holds the mutex.
+  static void call_thread(const std::shared_ptr<State>& state) {
+    if (!state->has_task()) return;
+    if (state->idle > 0) {
+      state->changed.notify_one();
+    } else {
+      state->idle = 1;  // the new one
+      std::thread(&run, state).detach();
     }
   }
+
+  static void run(const std::shared_ptr<State>& state) {
+    constexpr std::chrono::seconds kIdle{10};
+    std::unique_lock lock(state->mutex);
+    for (;;) {
+      state->changed.wait_for(lock, kIdle, [&] { return state->has_task() || state->over; });
+      --state->idle;
+      if (!state->has_task()) return;
+      if (state->ready.empty()) {
+        poll(*state, lock);
+      } else {
+        Works first;
+        first.splice(first.end(), state->ready, state->ready.begin());
+        call_thread(state);
+        lock.unlock();
+        first.front()->complete_future();
+        first.clear();
+        lock.lock();
+      }
+      ++state->idle;
+    }
+  }
+
+  // Waits a moment for the oldest operation, which is usually complete first; messages may complete
+  // in any order. Only one thread at a time calls it, and nothing else removes from `works`.
+  static void poll(State& state, std::unique_lock<std::mutex>& lock) {
+    constexpr double kTurn = 0.002;
+    state.polled = true;
+    Works works = state.works;
+    lock.unlock();
+    double limit = kTurn;
+    std::unordered_set<const RegroupWork*> done;
+    for (const auto& work : works) {
+      if (work->settle(std::exchange(limit, 0))) done.insert(work.get());
+    }
+    lock.lock();
+    state.polled = false;
+    for (auto next = state.works.begin(); next != state.works.end();) {
+      const auto work = next++;
+      if (!done.contains(work->get())) continue;
+      if ((*work)->is_awaited()) {
+        state.ready.splice(state.ready.end(), state.works, work);
+      } else {
+        state.works.erase(work);
+      }
+    }
+    lock.unlock();
+    works.clear();  // not under the lock: the last reference to a tensor may need the GIL
+    lock.lock();
+  }
+
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
