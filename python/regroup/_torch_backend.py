@@ -80,7 +80,7 @@ def _tell_once(why: str) -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":
         print(
             f"{why}\nregroup: the process groups of this job are in Python: slower, for CPU "
-            "tensors only (no cuda beside them, no dcp.async_save)",
+            "tensors only (no cuda beside them)",
             file=sys.stderr,
             flush=True,
         )

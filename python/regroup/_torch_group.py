@@ -2,8 +2,8 @@
 and a host that cannot build one. It calls the table of collective_v1.h by ctypes, with the same
 operations as the binary: ranks with and without one form one group.
 
-A group in Python replaces the whole process group: no other device has a backend beside it, and
-torch finds no device that it serves (dcp.async_save asks). docs/design/torch_backend.md.
+A group in Python replaces the whole process group: no other device has a backend beside it.
+docs/design/torch_backend.md.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _UNSIGNED = {
     torch.uint64: torch.int64,
 }  # sums have the same bits
 _BYTES = _DTYPES.index(torch.uint8)
-_EXCHANGE_TAG = 0xFFFFFFFF  # that of the binary; users cannot pass it
+_EXCHANGE_TAG, _MONITORED_TAG = 0xFFFFFFFF, 0xFFFFFFFE  # of the binary; users cannot pass them
+_MONITORED = "monitored_barrier"
 _FOREVER_S, _TURN_S = 1e9, 0.5  # between two looks for signals
 _POLL_S = 0.002  # how long the thread of a group waits for its oldest operation
 _IDLE_S = 10.0  # after which a thread that completes futures ends
@@ -234,6 +235,48 @@ class _Futures:
 _futures = _Futures()
 
 
+class _Callbacks:
+    """Callbacks of the futures of a group's collectives. They may start operations, as those of the
+    hook powerSGD do, and all ranks must start the collectives of a group in one order. So one
+    begins after the callbacks of those before it, unless one of these callbacks begins it."""
+
+    _running = threading.local()
+
+    def __init__(self) -> None:
+        self._over = threading.Condition()  # guards the rest
+        self._expected = 0
+
+    def expect(self) -> None:
+        with self._over:
+            self._expected += 1
+
+    def run(self, complete: Callable[[], object]) -> None:
+        """Completes a future, for which expect() was called, and so runs its callbacks."""
+        outer = getattr(self._running, "callbacks", None)
+        self._running.callbacks = self
+        try:
+            complete()
+        finally:
+            self._running.callbacks = outer
+            with self._over:
+                self._expected -= 1
+                self._over.notify_all()
+
+    def wait(self, what: str, seconds: float) -> None:
+        """Waits until they have ended."""
+        if getattr(self._running, "callbacks", None) is self:
+            return
+        until = time.monotonic() + seconds
+        with self._over:
+            while self._expected > 0:
+                if (left := until - time.monotonic()) <= 0:
+                    raise dist.DistBackendError(
+                        f"regroup: {what}: a callback of an earlier operation has not ended in "
+                        "time: it must not wait for what is started after it"
+                    )
+                self._over.wait(min(left, _TURN_S))
+
+
 class _Group:
     """Owns a group of the table. Its process group and its operations share it."""
 
@@ -261,6 +304,7 @@ class _Group:
 
         self.address = c_void_p()
         self.progress = _Progress()
+        self.callbacks = _Callbacks()
         self._process = os.getpid()
         adapter = _Store(None, set_key, get_key)
         _call(
@@ -298,11 +342,13 @@ class _Work(dist.Work):
         outputs: list[Tensor],
         held: Sequence[Any] = (),
         after: After | None = None,
+        is_message: bool = False,
     ):
         """address: of the operation; None: it is complete.  after: called when it has succeeded.
         held: what the operation uses."""
         super().__init__()
         self._group, self._address, self._what = group, address, what
+        self._callbacks = None if is_message else group.callbacks
         self._outputs, self._held, self._after = outputs, held, after
         self._lock = threading.Lock()  # of _finish(); no thread waits under it
         self._over = address is None
@@ -382,10 +428,18 @@ class _Work(dist.Work):
             if self._future is None:
                 self._future = torch.futures.Future()
                 if self._over:
-                    self.complete_future()
+                    self._complete_future()  # it has no callbacks yet
+                elif self._callbacks is not None:
+                    self._callbacks.expect()
             return self._future
 
     def complete_future(self) -> None:
+        if self._callbacks is None:
+            self._complete_future()
+        else:
+            self._callbacks.run(self._complete_future)
+
+    def _complete_future(self) -> None:
         if self._error is not None:
             self._future.set_exception(self._error)
         else:
@@ -396,7 +450,7 @@ def _check(what: str, tensor: Tensor) -> None:
     if tensor.device.type != "cpu":
         _refuse(what, f"expected a CPU tensor, got one on {tensor.device}")
     if tensor.layout != torch.strided:
-        _refuse(what, "expected a dense tensor: sparse ones need the binary of the backend")
+        _refuse(what, "expected a dense tensor")
 
 
 def _single(what: str, tensors: list[Tensor]) -> Tensor:
@@ -429,6 +483,10 @@ class ProcessGroup(dist.ProcessGroup):
         return "regroup"
 
     supports_coalescing = supports_splitting = False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
 
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         """Torch asks what it returns for the two above."""
@@ -471,6 +529,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> _Work:
         """Starts an operation on the memory of contiguous tensors."""
         self._group.check_process(what)
+        self._group.callbacks.wait(what, self._limit(opts))
         operation = _Operation(_KINDS.index(kind), *reduction, root)
         if source is not None:
             operation.in_, operation.in_bytes = source.data_ptr(), source.nbytes
@@ -518,6 +577,8 @@ class ProcessGroup(dist.ProcessGroup):
         return functools.reduce(torch.bitwise_xor, self._gathered(what, tensor, opts).unbind(0))
 
     def allreduce(self, tensors: list[Tensor], opts: Any) -> _Work:
+        if len(tensors) == 1 and tensors[0].layout == torch.sparse_coo:
+            return self._sum_sparse("all_reduce", tensors[0], opts)
         return self._reduce_to_all("all_reduce", _single("all_reduce", tensors), tensors, opts)
 
     @torch.no_grad()
@@ -545,6 +606,24 @@ class ProcessGroup(dist.ProcessGroup):
         return self._launch(
             what, "allreduce", opts, memory, memory, outputs, finish, reduction=reduction
         )
+
+    @torch.no_grad()
+    def _sum_sparse(self, what: str, tensor: Tensor, opts: Any) -> _Work:
+        """Ranks may have different rows, so the concatenation of all is summed."""
+        if opts.reduceOp != dist.ReduceOp.SUM:
+            _refuse(what, "expected SUM for a sparse tensor")
+        mine = tensor.coalesce()
+        counts = self._gathered(what, torch.tensor([mine._nnz()]), opts).flatten().tolist()
+        parts = [
+            [rows[:count] for rows, count in zip(gathered.unbind(0), counts, strict=True)]
+            for gathered in (
+                self._gathered(what, _padded(part, max(counts)), opts)
+                for part in (mine.indices().t(), mine.values())
+            )
+        ]
+        indices, values = (torch.cat(part) for part in parts)
+        tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, mine.shape).coalesce())
+        return self._complete(what, [tensor])
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> _Work:
         what = "all_reduce_coalesced"
@@ -790,6 +869,50 @@ class ProcessGroup(dist.ProcessGroup):
     def barrier(self, opts: Any) -> _Work:
         return self._launch("barrier", "barrier", opts, None, None, [])
 
+    def monitored_barrier(
+        self, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Rank 0 waits for a message of each rank, then answers all; the words are those of Gloo's.
+        The group remains usable: a wait ends, but no operation."""
+        limit = self._seconds if timeout is None else timeout.total_seconds()
+        until = time.monotonic() + limit
+
+        def receive(source: int) -> _Work:
+            memory = torch.empty(0)
+            return self._receive(_MONITORED, memory, source, _MONITORED_TAG, _FOREVER_S)
+
+        def send(to: int) -> _Work:
+            return self._send(_MONITORED, torch.empty(0), to, _MONITORED_TAG, _FOREVER_S)
+
+        def came(work: _Work) -> bool:
+            return work.settle(max(until - time.monotonic(), 0)) and work.is_success()
+
+        name = f"Rank {self._rank}"
+        if self._rank != 0:
+            sent, answered = send(0), receive(0)
+            if not (came(sent) and came(answered)):
+                raise dist.DistBackendError(
+                    f"{name} successfully reached monitoredBarrier, but received errors while "
+                    "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank."
+                )
+            return
+        if limit <= 0:
+            raise dist.DistBackendError(f"{name} timed out in monitoredBarrier.")
+        arrivals = {rank: receive(rank) for rank in range(1, self._size)}
+        missing = []
+        for rank, arrival in arrivals.items():
+            if not came(arrival):
+                missing.append(rank)
+                if not wait_all_ranks:
+                    break
+        if missing:
+            raise dist.DistBackendError(
+                f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} "
+                f"failed to pass monitoredBarrier in {limit * 1000:.0f} ms"
+            )
+        for answer in [send(rank) for rank in arrivals]:
+            answer.wait()
+
     # Messages.
 
     def _send(self, what: str, tensor: Tensor, to: int, tag: int, seconds: float) -> _Work:
@@ -799,7 +922,7 @@ class ProcessGroup(dist.ProcessGroup):
             *(what, _table().send, self._group.address, to, tag, tensor.data_ptr()),
             *(tensor.nbytes, seconds, ctypes.byref(address)),
         )
-        return _Work(self._group, address, what, [], [tensor])
+        return _Work(self._group, address, what, [], [tensor], is_message=True)
 
     def _receive(
         self,
@@ -816,7 +939,7 @@ class ProcessGroup(dist.ProcessGroup):
             *(what, _table().receive, self._group.address, source, tag, memory.data_ptr()),
             *(memory.nbytes, seconds, ctypes.byref(address)),
         )
-        return _Work(self._group, address, what, [memory], [memory], after)
+        return _Work(self._group, address, what, [memory], [memory], after, is_message=True)
 
     def send(self, tensors: list[Tensor], to: int, tag: int) -> _Work:
         data = _single("send", tensors).contiguous()
@@ -835,6 +958,13 @@ class ProcessGroup(dist.ProcessGroup):
 
 
 _torch_collectives.wrap(ProcessGroup)
+
+
+def _padded(rows: Tensor, count: int) -> Tensor:
+    """Appends rows of zeros."""
+    out = rows.new_zeros((count, *rows.shape[1:]))
+    out[: len(rows)] = rows
+    return out
 
 
 def _unpack(rows: Tensor, out: list[Tensor]) -> None:

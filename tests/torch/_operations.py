@@ -4,6 +4,7 @@ usage: _operations.py [HOSTS [python]], as a rank of a job; HOSTS: as if the ran
 python: expects the group in Python, which has less.
 """
 
+import datetime
 import functools
 import operator
 import os
@@ -172,8 +173,6 @@ def check_layouts() -> None:
     target = torch.zeros(3, SIZE).t()  # rows of a transposed matrix
     dist.all_gather(list(target.unbind(0)), torch.full((3,), float(RANK)))
     assert (target == torch.arange(float(SIZE)).unsqueeze(1)).all()
-    if IN_PYTHON:
-        return
     sparse = torch.sparse_coo_tensor([[RANK, RANK + 1]], [1.0, 2.0], (SIZE + 1,))
     dist.all_reduce(sparse)
     dense = torch.zeros(SIZE + 1)
@@ -181,6 +180,16 @@ def check_layouts() -> None:
         dense[rank] += 1
         dense[rank + 1] += 2
     same(sparse.to_dense(), dense, "all_reduce of a sparse tensor")
+    rows = list(range(RANK))  # none in rank 0
+    sparse = torch.sparse_coo_tensor([rows, rows], torch.ones(RANK, 3).half(), (SIZE, SIZE, 3))
+    dist.all_reduce(sparse)
+    counts = torch.arange(SIZE - 1, -1, -1).diag()  # of the ranks that have the row
+    same(sparse.to_dense(), counts.unsqueeze(2).expand(-1, -1, 3).half(), "all_reduce of rows")
+    try:
+        dist.all_reduce(sparse, op=dist.ReduceOp.MAX)
+        raise AssertionError("expected a refusal")
+    except ValueError as error:
+        assert "all_reduce: expected SUM for a sparse tensor" in f"{error}", error
 
 
 def check_messages() -> None:
@@ -215,6 +224,30 @@ def check_messages() -> None:
     for request in requests:
         request.wait()
     assert data.item() == left
+
+
+def check_monitored_barrier() -> None:
+    """Two ranks do not enter the last one; the group goes on."""
+    world = dist.group.WORLD
+    for wait_all in (False, True):
+        world.monitored_barrier(datetime.timedelta(seconds=60), wait_all_ranks=wait_all)
+    if SIZE < 3:
+        return
+    store = dist.FileStore("barrier-over", SIZE)
+    said = ""
+    dist.barrier()
+    try:
+        if RANK in (1, SIZE - 1):
+            store.get("over")
+        else:
+            world.monitored_barrier(datetime.timedelta(seconds=3), wait_all_ranks=True)
+    except RuntimeError as error:
+        said = f"{error}"
+    if RANK == 0:
+        store.set("over", "yes")
+        assert f"Ranks 1, {SIZE - 1} failed to pass monitoredBarrier in 3000 ms" in said, said
+    elif RANK not in (1, SIZE - 1):
+        assert f"Rank {RANK} successfully reached monitoredBarrier" in said, said
 
 
 def check_groups_and_objects() -> None:
@@ -306,7 +339,7 @@ if __name__ == "__main__":
     assert ("python" in sys.argv) == IN_PYTHON
     for check in (
         *(check_reductions, check_moves, check_splits, check_layouts),
-        *(check_messages, check_groups_and_objects),
+        *(check_messages, check_monitored_barrier, check_groups_and_objects),
         *(() if IN_PYTHON else (check_shared_memory, check_profiler)),
         check_models,
     ):

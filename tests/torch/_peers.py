@@ -66,6 +66,27 @@ def ddp_hooks() -> torch.Tensor:
     return torch.cat([weights(model), weights(second)])
 
 
+def ddp_sparse() -> torch.Tensor:
+    """The gradient of an embedding has the rows that its rank has looked up."""
+    torch.manual_seed(0)
+    table = nn.EmbeddingBag(50, 16, mode="sum", sparse=True)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(table, nn.Linear(16, 8)))
+    optimizers = [
+        torch.optim.SparseAdam(table.parameters()),
+        torch.optim.SGD(model.module[1].parameters(), lr=0.1),
+    ]
+    for step in range(STEPS):
+        _, y = batch(step)
+        generator = torch.Generator().manual_seed(10 * step + dist.get_rank())
+        index = torch.randint(50, (4, 3 + dist.get_rank()), generator=generator)
+        model.zero_grad()
+        functional.mse_loss(model(index), y).backward()
+        assert table.weight.grad.is_sparse
+        for optimizer in optimizers:
+            optimizer.step()
+    return weights(model)
+
+
 def ddp_compiled() -> torch.Tensor:
     model = nn.parallel.DistributedDataParallel(plain_model())
     train(torch.compile(model, backend="aot_eager"), torch.optim.SGD(model.parameters(), lr=0.1))
@@ -159,7 +180,11 @@ def pipelining() -> torch.Tensor:
 
 def checkpoint() -> torch.Tensor:
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_model_state_dict,
+        set_model_state_dict,
+    )
     from torch.distributed.fsdp import fully_shard
 
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
@@ -177,6 +202,13 @@ def checkpoint() -> torch.Tensor:
         state = get_model_state_dict(model)
         dcp.load(state, checkpoint_id=folder[0] + name)
         assert torch.equal(weights(model), expected)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    from_rank_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    set_model_state_dict(model, whole, options=from_rank_0)
+    assert torch.equal(weights(model), expected)
     return expected
 
 

@@ -99,7 +99,7 @@ def twice_of(data: torch.Tensor) -> torch.Tensor:
 
 
 def check_callbacks_that_wait_for_each_other() -> None:
-    """The first one waits for the second, which waits for a message of the other rank."""
+    """The first one waits for the second, which waits for another message of the other rank."""
     first_runs, second_is_made = threading.Event(), threading.Event()
 
     def wait_for_second(_: torch.futures.Future) -> torch.Tensor:
@@ -113,19 +113,42 @@ def check_callbacks_that_wait_for_each_other() -> None:
         dist.irecv(found, 1 - RANK).get_future().wait()
         return found
 
+    sent = [dist.isend(torch.ones(1), 1 - RANK) for _ in range(2)]
     first = dist.all_reduce(torch.ones(4), async_op=True).get_future().then(wait_for_second)
-    second = dist.all_reduce(torch.ones(4), async_op=True).get_future().then(wait_for_message)
+    second = dist.irecv(torch.zeros(1), 1 - RANK).get_future().then(wait_for_message)
     second_is_made.set()
-    assert first_runs.wait(60)
-    dist.send(torch.ones(1), 1 - RANK)
     assert first.wait().item() == 1
+    for work in sent:
+        work.wait()
+
+
+def check_order_of_callbacks() -> None:
+    """Operations that callbacks start come before those that the rank starts later, in every rank,
+    whatever the time that a callback takes."""
+    found = []
+
+    def again(future: torch.futures.Future) -> torch.Tensor:
+        time.sleep(0.2 * RANK)
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    for size in (3, 3, 4):
+        data = torch.full((size,), float(size))
+        found.append(dist.all_reduce(data, async_op=True).get_future().then(again))
+        later = torch.full((size,), 1.0 + RANK)
+        dist.all_reduce(later)
+        assert (later == 3).all(), later
+    for size, future in zip((3, 3, 4), found, strict=True):
+        assert future.wait().tolist() == [4.0 * size] * size
 
 
 def check_power_sgd() -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
     torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
+    layers = torch.nn.Sequential(*(torch.nn.Linear(32, 32, bias=False) for _ in range(4)))
+    for layer in layers:
+        torch.nn.init.eye_(layer.weight)
+    model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.005)  # 4 buckets
     state = powerSGD_hook.PowerSGDState(
         None, matrix_approximation_rank=32, start_powerSGD_iter=2, min_compression_rate=0.1
     )
@@ -136,7 +159,8 @@ def check_power_sgd() -> None:
     expected = torch.zeros(32, 32)  # columns of the samples of either rank, averaged
     expected[:, :16] = 0.5
     expected[:, :8] += 0.5
-    torch.testing.assert_close(model.module.weight.grad, expected, atol=1e-4, rtol=1e-4)
+    for layer in layers:
+        torch.testing.assert_close(layer.weight.grad, expected, atol=1e-4, rtol=1e-4)
 
 
 def check_fork() -> None:
@@ -168,6 +192,7 @@ if __name__ == "__main__":
         *(check_dropped_message, check_dropped_collective, check_two_groups),
         *(check_progress_outside_of_the_group, check_futures_in_another_order),
         *(check_callbacks_that_communicate, check_callbacks_that_wait_for_each_other),
+        *([check_order_of_callbacks]),
         *(check_power_sgd, *([check_fork] if in_python else [])),
     ):
         check()

@@ -3,7 +3,7 @@
 import pytest
 
 CASES = (
-    *("ddp", "ddp_hooks", "ddp_compiled", "fsdp1", "fsdp2", "zero1", "dtensor"),
+    *("ddp", "ddp_hooks", "ddp_sparse", "ddp_compiled", "fsdp1", "fsdp2", "zero1", "dtensor"),
     *("tensor_parallel", "pipelining", "checkpoint", "functional_collectives"),
 )
 
@@ -24,11 +24,9 @@ def test_a_mesh_of_replicas_and_shards_gets_what_gloo_gives(run_ranks):
     assert out.count("is close to Gloo") == 4, out
 
 
-def test_a_group_in_python_gets_what_gloo_gives(run_ranks, tmp_path, monkeypatch):
-    """Where no binary can be built. It has no dcp.async_save."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", "false")
-    cases = [case for case in CASES if case not in ("ddp_compiled", "checkpoint")]
+def test_a_group_in_python_gets_what_gloo_gives(run_ranks, no_binary):
+    no_binary()
+    cases = [case for case in CASES if case != "ddp_compiled"]
     out = run_ranks(2, "_peers.py", *cases)
     assert "the process groups of this job are in Python" in out
     for case in cases:

@@ -2,6 +2,7 @@
 // collective_v1.h. Compiled once for each minor version of torch, whose virtual functions move
 // between versions, without Python.h. docs/design/torch_backend.md.
 #include <ATen/ATen.h>
+#include <dlfcn.h>
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -82,18 +83,64 @@ class Group {
   regroup_group* const group_;
 };
 
+// Whether this thread runs code that Python has called without releasing the GIL.
+bool holds_gil() {
+  static const auto check =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));  // null: no Python
+  return check != nullptr && check() == 1;
+}
+
+// Callbacks that Python code adds to futures of collectives. They may start operations, as those of
+// the hook powerSGD do, and all ranks must start the operations of a group in one order. So an
+// operation begins after the callbacks of those before it, unless one of these callbacks begins it.
+// The futures that torch's own C++ code takes do not count: their callbacks only compute.
+class Callbacks {
+ public:
+  void expect() {
+    const std::lock_guard lock(mutex_);
+    ++expected_;
+  }
+  // Completes a future and so runs its callbacks. `expected`: expect() was called for it.
+  template <class Complete>
+  void run(bool expected, const Complete& complete) {
+    const Callbacks* const outer = std::exchange(running_, this);
+    complete();
+    running_ = outer;
+    if (!expected) return;
+    const std::lock_guard lock(mutex_);
+    --expected_;
+    over_.notify_all();
+  }
+  // Waits until they have ended, up to `seconds`; returns whether they have.
+  bool wait(double seconds) {
+    // With the GIL no callback could end.
+    if (running_ == this || holds_gil()) return true;
+    std::unique_lock lock(mutex_);
+    const auto limit = std::chrono::duration<double>(std::min(seconds, kForever));
+    return over_.wait_for(lock, limit, [&] { return expected_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  int expected_ = 0;
+  static thread_local const Callbacks* running_;  // whose callbacks this thread runs
+};
+thread_local const Callbacks* Callbacks::running_ = nullptr;
+
 // An operation in progress or complete. The first thread that waits for it or polls it finishes it,
 // exactly once. Its future is completed in a thread of Completions only: callbacks may wait.
 class RegroupWork final : public Work {
  public:
   // Runs `after` when the operation has succeeded, before any waiter returns. `held` is memory that
   // the operation uses. `title`, which is not copied, and `inputs` are for torch.profiler. `work`:
-  // null: the maker has to call finish_once().
-  RegroupWork(std::shared_ptr<Group> group, regroup_work* work, int rank, OpType type,
-              const char* title, const Tensors& inputs, std::string what, Tensors outputs,
-              Tensors held, std::function<void()> after)
+  // null: the maker has to call finish_once(). `callbacks`: null for a message.
+  RegroupWork(std::shared_ptr<Group> group, std::shared_ptr<Callbacks> callbacks,
+              regroup_work* work, int rank, OpType type, const char* title, const Tensors& inputs,
+              std::string what, Tensors outputs, Tensors held, std::function<void()> after)
       : Work(rank, type, title, inputs),
         group_(std::move(group)),
+        callbacks_(std::move(callbacks)),
         work_(work),
         what_(std::move(what)),
         outputs_(std::move(outputs)),
@@ -137,6 +184,10 @@ class RegroupWork final : public Work {
           c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
       if (closed_) complete(*future_);  // it has no callbacks yet
     }
+    if (callbacks_ && !closed_ && !expected_ && holds_gil()) {
+      expected_ = true;
+      callbacks_->expect();
+    }
     return future_;
   }
 
@@ -173,12 +224,19 @@ class RegroupWork final : public Work {
   // callbacks, with no lock held: they may run Python, and wait for other operations.
   void complete_future() {
     intrusive_ptr<c10::ivalue::Future> future;
+    bool expected = false;
     {
       const std::lock_guard lock(mutex_);
       closed_ = true;
       future = future_;
+      expected = expected_;
     }
-    if (future) complete(*future);
+    if (!future) return;
+    if (callbacks_) {
+      callbacks_->run(expected, [&] { complete(*future); });
+    } else {
+      complete(*future);
+    }
   }
 
   // Whether complete_future() may run callbacks. If nobody has asked for the future, nobody's will.
@@ -198,6 +256,7 @@ class RegroupWork final : public Work {
   }
 
   const std::shared_ptr<Group> group_;
+  const std::shared_ptr<Callbacks> callbacks_;
   regroup_work* const work_;  // null: the operation ran in the thread that called it
   const std::string what_;
   const Tensors outputs_;
@@ -209,6 +268,7 @@ class RegroupWork final : public Work {
   std::mutex mutex_;                           // guards the rest
   intrusive_ptr<c10::ivalue::Future> future_;  // null until somebody asks for it
   bool closed_ = false;                        // the future is complete, or will be when it is made
+  bool expected_ = false;                      // callbacks_ waits for its callbacks
 };
 
 // Finishes operations for which no thread calls wait(), such as those whose future is awaited, and
@@ -897,7 +957,7 @@ class RegroupBackend final : public c10d::Backend {
 
   // The work of a call that runs in this thread, from before it begins.
   intrusive_ptr<RegroupWork> begin(const Call& call, Tensors outputs) {
-    return c10::make_intrusive<RegroupWork>(group_, nullptr, getRank(), call.type,
+    return c10::make_intrusive<RegroupWork>(group_, callbacks_, nullptr, getRank(), call.type,
                                             title_of(call, as_gloo_), call.inputs, call.what,
                                             std::move(outputs), Tensors(), std::function<void()>());
   }
@@ -910,9 +970,12 @@ class RegroupBackend final : public c10d::Backend {
   // `what`: for errors, in place of that of the call.
   intrusive_ptr<RegroupWork> follow(regroup_work* work, const Call& call, std::string what,
                                     Tensors outputs, Tensors held, std::function<void()> after) {
-    auto out = c10::make_intrusive<RegroupWork>(
-        group_, work, getRank(), call.type, title_of(call, as_gloo_), call.inputs, std::move(what),
-        std::move(outputs), std::move(held), std::move(after));
+    const bool is_message = call.type == OpType::SEND || call.type == OpType::RECV ||
+                            call.type == OpType::RECVANYSOURCE;
+    auto out = c10::make_intrusive<RegroupWork>(group_, is_message ? nullptr : callbacks_, work,
+                                                getRank(), call.type, title_of(call, as_gloo_),
+                                                call.inputs, std::move(what), std::move(outputs),
+                                                std::move(held), std::move(after));
     completions_.add(out);
     return out;
   }
@@ -933,6 +996,7 @@ class RegroupBackend final : public c10d::Backend {
       out->finish_once();
       return out;
     }
+    await_callbacks(call.what, opts);
     regroup_work* work = nullptr;
     failure.code = group_->api().start(group_->get(), &operation, seconds(opts.timeout), &work,
                                        failure.text.data(), failure.text.size());
@@ -941,7 +1005,17 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   template <class Options>
+  void await_callbacks(const char* what, const Options& opts) {
+    if (callbacks_->wait(seconds(opts.timeout))) return;
+    const std::string message = std::string(kName) + ": " + what +
+                                ": a callback of an earlier operation has not ended in time: it "
+                                "must not wait for what is started after it";
+    C10_THROW_ERROR(DistBackendError, message);
+  }
+
+  template <class Options>
   void run_now(const char* what, const regroup_operation& operation, const Options& opts) {
+    await_callbacks(what, opts);
     Failure failure;
     failure.code = group_->api().run(group_->get(), &operation, seconds(opts.timeout),
                                      failure.text.data(), failure.text.size());
@@ -1107,6 +1181,7 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   const std::shared_ptr<Group> group_;
+  const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   const bool as_gloo_;
   Milliseconds timeout_;
   std::atomic<std::uint64_t> sequence_ = 0;
