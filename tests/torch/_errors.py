@@ -1,6 +1,7 @@
-"""One way in which an operation fails; rank 0 prints the exception.
+"""Ways in which an operation fails; rank 0 prints each exception.
 
-usage: _errors.py CASE, as one of two ranks.
+usage: _errors.py CASE..., as one of two ranks. A rank that does not form the group of a case forms
+none later: "killed" and "late" come last.
 """
 
 import datetime
@@ -12,55 +13,52 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import AllgatherOptions
 
 
-def run(case: str, rank: int) -> None:
-    if case == "late":
-        if rank == 1:
-            return
-        second = datetime.timedelta(seconds=1)
-        store = dist.FileStore(os.environ["STORE"], 2)
-        dist.init_process_group("regroup", store=store, rank=0, world_size=2, timeout=second)
-    dist.init_process_group("regroup", timeout=datetime.timedelta(seconds=30))
-    data = torch.ones(4)
-    if case == "mismatch":
-        dist.all_reduce(data) if rank == 0 else dist.broadcast(data, 0)
-    elif case == "timeout":
-        if rank == 1:
-            time.sleep(3)
-        group = dist.group.WORLD
-        group._get_backend(torch.device("cpu")).set_timeout(datetime.timedelta(seconds=1))
-        dist.all_reduce(data)
-    elif case == "killed":
+def fail(case: str, rank: int) -> None:
+    seconds = datetime.timedelta(seconds=1 if case == "late" else 30)
+    store = dist.FileStore(os.path.abspath(case), 2)
+    if case == "late" and rank == 1:
+        return
+    if case == "killed" and rank == 1:
         # Not the end of this process itself, which would end the job: of a child in its place.
-        dist.destroy_process_group()
-        store = dist.FileStore(os.environ["STORE"], 2)
-        child = os.fork() if rank == 1 else 0
-        if rank == 1 and child != 0:
+        if (child := os.fork()) != 0:
             os.waitpid(child, 0)
             return
         dist.init_process_group("regroup", store=store, rank=rank, world_size=2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.init_process_group("regroup", store=store, rank=rank, world_size=2, timeout=seconds)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    data = torch.ones(4)
+    if case == "mismatch" and rank == 1:
+        dist.broadcast(data, 0)
+    elif case == "timeout":
         if rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(3)
+        backend.set_timeout(datetime.timedelta(seconds=1))
         dist.all_reduce(data)
     elif case == "dtype":
         dist.all_reduce(data.to(torch.float8_e4m3fn))
     elif case == "lists":
-        dist.group.WORLD._get_backend(torch.device("cpu")).allgather([[data]], [data]).wait()
+        backend.allgather([[data]], [data], AllgatherOptions()).wait()
     elif case == "aborted" and rank == 1:
         time.sleep(2)
     elif case == "aborted":
-        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
         threading.Timer(0.2, backend.abort).start()
+        dist.all_reduce(data)
+    else:  # killed, mismatch
         dist.all_reduce(data)
 
 
 if __name__ == "__main__":
-    os.environ["STORE"] = os.path.abspath("store")
     own = int(os.environ["RANK"])
-    try:
-        run(sys.argv[1], own)
-    except Exception as error:  # noqa: BLE001
-        if own == 0:
-            print(f"{type(error).__name__}: {error}", flush=True)
+    for one in sys.argv[1:]:
+        try:
+            fail(one, own)
+        except Exception as error:  # noqa: BLE001
+            if own == 0:
+                print(f"{one}: {type(error).__name__}: {error}", flush=True)
+        if dist.is_initialized():
+            dist.destroy_process_group()
     os._exit(0)
