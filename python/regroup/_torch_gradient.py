@@ -4,7 +4,7 @@ _torch_device.py moves both between the host and the device of the parameters.
 A leaf holds
 - the gradients, and the shard's changes of the model's buffers (BatchNorm's statistics), each
   starting on a new cache line,
-- for each parameter 1 if it had a gradient,
+- for each parameter 1 if it had a gradient, FROZEN if it requires none,
 - marks of a shard whose loss or gradient is not finite (_torch_nan.py),
 - the recorded loss, and 1 if there was one.
 Gradients, changes and loss are weighted with n_shard / n_batch, so that the sum over the leaves is
@@ -22,6 +22,7 @@ import torch
 
 from regroup import _native, _torch_device, _torch_nan
 from regroup._errors import Refused
+from regroup._torch_layout import FROZEN, check_agreed
 
 _LINE = 16  # elements: 64 bytes of float32
 
@@ -52,17 +53,19 @@ class Gradient:
         nan: _torch_nan.Policy = "ignore",
         scaled: bool = False,
         deadline: float = _torch_device.DEADLINE_S,
+        unfreeze: bool = False,
     ):
         """nan: what to do in a step whose loss or gradient is not finite. scaled: a GradScaler
         scales the loss, and skips steps itself where the gradient is not finite. deadline: the
-        longest wait for the parameters' device, in seconds."""
+        longest wait for the parameters' device, in seconds. unfreeze: leaves have a place for
+        parameters that require no gradient yet."""
         self._nan, self._scaled = nan, scaled
         self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
         self._accumulated: dict[int, torch.Tensor] = {}  # by number of a parameter
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad or unfreeze}
         self.parameters = list(named.values())
         self._names = list(named)
-        self._frozen = [(name, p) for name, p in model.named_parameters() if not p.requires_grad]
+        self._left_out = [(name, p) for name, p in model.named_parameters() if name not in named]
         self.buffers = _buffers_of(model)
         everything = [*model.named_parameters(), *((b.name, b.tensor) for b in self.buffers)]
         for name, tensor in everything:
@@ -152,9 +155,10 @@ class Gradient:
             gradient = self._accumulated.get(index)
             if gradient is None and p.grad is not None:
                 gradient = self._packed(name, p.grad.detach())
-            present.append(0.0 if gradient is None else 1.0)
             if gradient is None:
+                present.append(0.0 if p.requires_grad else FROZEN)
                 continue
+            present.append(1.0)
             if gradient.shape != shape:
                 raise Refused(
                     f"{name} has a gradient of {tuple(gradient.shape)}, but was {tuple(shape)} "
@@ -172,10 +176,11 @@ class Gradient:
             self._check_counters()
         marks = [0.0] * _torch_nan.ELEMENTS
         _torch_nan.mark(marks, number, self._nan)
-        for name, p in self._frozen:
+        for name, p in self._left_out:
             if p.requires_grad:
                 raise Refused(
-                    f"{name} requires a gradient now, but did not when join() was called",
+                    f"{name} requires a gradient now, but did not when join() was called: pass "
+                    "unfreeze=True to join()",
                     "invalid argument",
                 )
         ending = _torch_device.Ending(present, marks, weight)
@@ -219,9 +224,9 @@ class Gradient:
         return all(p.grad is None for p in self.parameters)
 
     def missing(self) -> list[str]:
-        """The names of the parameters without a gradient."""
+        """The names of the parameters that require a gradient and have none."""
         named = zip(self._names, self.parameters, strict=True)
-        return [name for name, p in named if p.grad is None]
+        return [name for name, p in named if p.grad is None and p.requires_grad]
 
     def _marks_in(self, flags: Any) -> Any:
         begin = len(self.parameters)
@@ -243,18 +248,20 @@ class Gradient:
         b.restore()
 
     @torch.no_grad()
-    def take_sum(self, native: _native.Session) -> float | None:
+    def take_sum(self, native: _native.Session, leaves: int) -> float | None:
         """Fills p.grad and the buffers from the sum of all leaves and returns the loss. Changes no
         parameter: the caller's optimizer does. The step is committed before, when
-        native.next_shard() has returned None.
+        native.next_shard() has returned None. leaves: those with samples.
 
         A step that `nan` leaves out keeps the buffers and has no gradients, so that optimizers
         change nothing; for a GradScaler all are NaN, so that it skips every optimizer."""
         flags = self.transfer.take_sum(native)
+        check_agreed(self._names, flags, leaves)
         self.not_finite = _torch_nan.read(self._marks_in(flags))
         skip = self.not_finite is not None and (self.not_finite.skip or self.not_finite.stop)
         for p, total, present in zip(self.parameters, self._sums, flags, strict=False):
-            p.grad = total.to(p.dtype) if present and (self._scaled or not skip) else None
+            trained = 0 < present < FROZEN
+            p.grad = total.to(p.dtype) if trained and (self._scaled or not skip) else None
             if skip and p.grad is not None:
                 p.grad.fill_(math.nan)
         if skip:

@@ -95,8 +95,7 @@ class ElasticLoader:
         # The end of backward() calls the session, which belongs to this thread; torch would call it
         # in a thread of the GPU.
         torch.autograd.set_multithreading_enabled(False)
-        for parameter in session._gradient.parameters:
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+        self._hooked: set[torch.Tensor] = set()
         for one in updated:
             self._guard(one)
 
@@ -190,10 +189,18 @@ class ElasticLoader:
         if step is None:
             return False
         self._step = step
+        self._hook_parameters()
         self._session._gradient.transfer.begin_shards(self._session._native, step.number)
         self._take_shard()
         self._summed = self._stepped = False
         return True
+
+    def _hook_parameters(self) -> None:
+        """The script may have unfrozen some."""
+        for parameter in self._session._gradient.parameters:
+            if parameter.requires_grad and parameter not in self._hooked:
+                parameter.register_post_accumulate_grad_hook(self._on_gradient)
+                self._hooked.add(parameter)
 
     def _take_shard(self) -> None:
         """Takes the next shard of this member, if there is one."""

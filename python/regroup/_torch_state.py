@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from regroup import _arguments, _native, _torch_device
 from regroup._errors import Error, Refused, shown
+from regroup._torch_layout import Layout
 
 STATE = "regroup.state"  # the tensor with the JSON text of everything but tensors
 _ALIGN = 64
@@ -43,6 +44,7 @@ class TrainingState:
         self.model = model
         self.optimizers = optimizers
         self.extra = extra
+        self.layout = Layout(model)
         # sum over the samples of the current epoch, of the steps with a recorded loss
         self.epoch_loss = 0.0
         self._keepers = _extra_state_modules(model)
@@ -98,6 +100,7 @@ class TrainingState:
             for name in sorted(state, key=_key_order):
                 _flatten(state[name], f"{prefix}.{name}", values, tensors)
         yield from values
+        yield "model.frozen", ", ".join(self.layout.frozen())
         for name, tensor in tensors:
             if _is_dense(tensor) and tensor.numel() > 0:
                 yield name, *self._on_host([tensor])
@@ -144,6 +147,7 @@ class TrainingState:
             "optimizer": self._optimizer_states(),
             "extra": [one.state_dict() for one in self.extra],
             "epoch_loss": self.epoch_loss,
+            **self.layout.saved(),
             **self._extra_states(),
         }
         state = _encode(whole, tensors, "state", _same_order)
@@ -222,6 +226,7 @@ class TrainingState:
             )
         for name, tensor in own.items():
             tensor.copy_(state["model"][name])
+        self.layout.adopt(state)
         for optimizer, saved in zip(self.optimizers, _listed(state["optimizer"]), strict=True):
             # load_state_dict() takes tensors of parameter groups as they are: a learning rate.
             groups = _torch_device.placed(saved["param_groups"], optimizer.param_groups)

@@ -74,6 +74,7 @@ def join(
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
     nan: Literal["ignore", "skip", "stop"] = "ignore",
+    unfreeze: bool = False,
     deterministic: bool = True,
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
@@ -111,6 +112,9 @@ def join(
     nan: what every member does in a step with a shard whose loss or gradient is not finite.
     "stop": raises an error, before the step changes anything. "skip": the step changes neither
     parameters nor buffers, p.grad is None. "ignore": tells once if it is the loss.
+    unfreeze: the script may let parameters require a gradient that require none at join(), between
+    two steps and on all members; the memory for a step has room for all parameters. Without it
+    parameters may only be frozen later.
     deterministic: on a GPU, lets torch choose only kernels with the same result in each run, as the
     bits of the weights depend on it. No effect on the CPU.
     progress: rank 0 prints a line per epoch.
@@ -140,6 +144,9 @@ def join(
     if log is not None and not isinstance(log, str | os.PathLike):
         _arguments.refuse("join", f"log: expected a folder, got {_arguments.kind(log)}")
     _arguments.one_of("join", "nan", nan, "ignore", "skip", "stop")
+    if not isinstance(unfreeze, bool):
+        got = _arguments.kind(unfreeze)
+        _arguments.refuse("join", f"unfreeze: expected True or False, got {got}")
     _arguments.callable_or_none("join", "collate", collate)
     _arguments.callable_or_none("join", "observer", observer)
     optimizers = check_optimizers(optimizer, model)
@@ -152,8 +159,8 @@ def join(
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
     scalers = [one for one in stateful if isinstance(one, torch.amp.GradScaler)]
     scaled = any(one.is_enabled() for one in scalers)
-    gradient = Gradient(model, nan, scaled, deadline)
-    if not gradient.parameters:
+    gradient = Gradient(model, nan, scaled, deadline, unfreeze)
+    if not any(p.requires_grad for p in gradient.parameters):
         _arguments.refuse("join", "no parameter of the model requires a gradient")
     if deterministic:
         gradient.transfer.make_deterministic(model)
@@ -165,7 +172,9 @@ def join(
         state=state,
         elements=gradient.elements,
         dtype="float64" if gradient.dtype == torch.float64 else "float32",
-        model=_digest(model, optimizers, update, epoch, accumulate) + _list(model),
+        model=_digest(model, optimizers, update, epoch, accumulate)
+        + ", unfreeze" * unfreeze
+        + _list(model),
         # with a loader other random numbers are drawn
         fingerprint=fingerprint(gradient.device)
         + ("" if loader is None else " data=loader")
@@ -223,6 +232,7 @@ def prepare(
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
     nan: Literal["ignore", "skip", "stop"] = "ignore",
+    unfreeze: bool = False,
     deterministic: bool = True,
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
@@ -272,6 +282,7 @@ def prepare(
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
         nan=nan,
+        unfreeze=unfreeze,
         deterministic=deterministic,
         progress=progress,
         log=log,
@@ -425,6 +436,7 @@ class Session(Member):
                 if step.end_of_epoch:
                     self._callbacks.call("on_epoch", self, step)
                 if step.number <= 2 or step.first_of_epoch:
+                    self._state.layout.check(step.number, always=True)
                     self._state.check_size()  # before a new member needs it
         except GeneratorExit:  # `break`, for one
             self._fused.end()
@@ -443,6 +455,7 @@ class Session(Member):
 
     def _next_step(self) -> _native.StepInfo | None:
         self._check_inner_loop()
+        self._state.layout.check(self.last_step)
         self._fused.end()
         self._end_row()
         before, self._at_section = self._at_section, None
@@ -713,6 +726,7 @@ class Step:
         """
         if self._over:
             return
+        self._session._state.layout.check(self.number)
         self._session._gradient.transfer.begin_shards(self._session._native, self.number)
         while (shard := self._next_shard()) is not None:
             for part in self._begin_shard(shard):
@@ -782,7 +796,8 @@ class Step:
         self._over = True
         session = self._session
         session.open_step = 0
-        self.loss = session._gradient.take_sum(session._native)
+        leaves = min(session._shards, self.samples)
+        self.loss = session._gradient.take_sum(session._native, leaves)
         skip = self._heed_not_finite()
         if not skip:
             self._tell_missing_gradients()

@@ -164,13 +164,74 @@ def test_a_gradient_in_another_order_of_memory_is_taken_as_it_is():
         assert torch.equal(model.bias.grad, torch.tensor([-1.0, -2.0, -3.0]))
 
 
-def test_unfreezing_after_join_is_refused():
+def test_unfreezing_after_join_is_refused_unless_it_was_announced():
     model = Partial()
-    with pytest.raises(regroup.Refused, match="frozen requires a gradient now"):
+    with pytest.raises(regroup.Refused, match="frozen requires a gradient now.*unfreeze=True"):
         for step in join(model):
             model.frozen.requires_grad_(True)
             for x, _ in step:
                 model(x).mean().backward()
+    with pytest.raises(regroup.Refused, match="unfreeze: expected True or False, got an int"):
+        join(model, unfreeze=1)
+
+
+def test_parameters_are_frozen_and_unfrozen_between_two_steps():
+    """A frozen one has no gradient, as in a loop without regroup, also where shards are empty."""
+    model = Partial()
+    seen = []
+    for step in join(model, dataset=samples(n=18), unfreeze=True):
+        model.frozen.requires_grad_(step.number >= 2)
+        model.main.bias.requires_grad_(step.number != 2)
+        for x, _ in step:
+            model(x).mean().backward()
+        grads = {name: p.grad is not None for name, p in model.named_parameters()}
+        seen.append((step.samples, grads["frozen"], grads["main.bias"], grads["main.weight"]))
+    assert seen == [(8, False, True, True), (8, True, False, True), (2, True, True, True)]
+
+
+def test_freezing_in_some_shards_only_is_refused():
+    model = linear()
+    with pytest.raises(regroup.Refused, match="^bias requires a gradient in some shards of the"):
+        for step in join(model):
+            for number, (x, _) in enumerate(step):
+                model.bias.requires_grad_(number < 3)
+                model(x).mean().backward()
+
+
+def grow_a_head(model):
+    model.head = nn.Linear(2, 2)
+
+
+def put_another_bias(model):
+    model.bias = nn.Parameter(torch.ones(2))
+
+
+def delete_the_bias(model):
+    del model.bias
+    model.register_parameter("bias", None)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (grow_a_head, "has got head.weight, head.bias"),
+        (put_another_bias, "has another bias"),
+        (delete_the_bias, "has lost bias"),
+    ],
+)
+@pytest.mark.parametrize("when", ["before the shards", "after the step"])
+def test_another_set_of_parameters_is_refused_by_name(change, what, when):
+    model = linear()
+    told = rf"^step 2: the model {what} since join\(\): .* join\(unfreeze=True\)$"
+    with pytest.raises(regroup.Refused, match=told):
+        for step in join(model):
+            assert step.number <= 2
+            if step.number == 2 and when == "before the shards":
+                change(model)
+            for x, _ in step:
+                model(x).mean().backward()
+            if step.number == 2:
+                change(model)
 
 
 def test_p_grad_is_private():
