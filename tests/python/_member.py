@@ -3,6 +3,7 @@ moments.
 
 usage: _member.py FOLDER [FAULT...]
 FAULT: kill=MEMBER,STEP | leave=MEMBER,STEP | grow=STEP,MEMBERS | width=MEMBER,FEATURES
+fall=MEMBER,STEP kills within the evaluation after that step, which loop=1 has.
 samples=MEMBER,SAMPLES | threads=MEMBER,THREADS: what one member has otherwise than the others.
 group=1 makes a process group of torch.distributed after join(); sum=1 reduces each loss over it.
 loader=WORKERS[,1] passes a DataLoader, with so many workers, instead of the data set; with 1, its
@@ -16,7 +17,10 @@ class of torch.optim, and writes FOLDER/log.
 nan=INDEX gives a loss that is NaN for that sample: such steps are skipped; with stop=1 the first
 one ends the training.
 device=1 takes the memory of the CPU for that of a device (_fake_device.py).
-loop=1 takes two optimizers, a scaler, averaged weights, evaluation and callbacks.
+loop=1 takes two optimizers, a scaler, for which the gradient of step 7 overflows, averaged weights,
+evaluation and callbacks.
+layers=1 trains a model with a weight in two layers, and unfreezes and freezes parameters; layers=2
+compiles that model.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
 learner=STEP: rank 0 asks for a second member then and goes on, slowly until that has joined.
@@ -141,7 +145,7 @@ def grow(members):
         time.sleep(0.02)
 
 
-if "group" not in faults:  # which asks the compiler
+if "group" not in faults and faults.get("layers") != (2,):  # which ask the compiler
     import _no_compiler  # noqa: F401
 if "device" in faults:
     _fake_device.install()
@@ -207,6 +211,7 @@ def join_loop():
     average = torch.optim.swa_utils.AveragedModel(
         model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
     )
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=8)
     session = regroup.torch.join(
         model,
         optimizers,
@@ -215,12 +220,12 @@ def join_loop():
         epochs=10,
         schedulers=[scheduler],
         epoch_schedulers=[plateau],
-        scaler=torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=7),
+        scaler=scaler,
         ema=average,
         callbacks=[Events()],
         progress=True,
     )
-    return session, average, scheduler
+    return session, average, scheduler, scaler
 
 
 def train_prepared():
@@ -342,6 +347,37 @@ def train_with_each_optimizer():
     return session, [layers, *optimizers]
 
 
+def train_layers():
+    """What a job at some step has frozen, a new member learns from its state: the script has passed
+    the steps that changed it."""
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    layers[2].weight = layers[0].weight
+    for late in (layers[0].bias, *layers[4].parameters()):
+        late.requires_grad_(False)
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=0.01, weight_decay=0.1)
+    session = regroup.torch.join(
+        layers, optimizer, Samples(), batch_size=24, epochs=10, unfreeze=True
+    )
+    now["session"] = session
+    compiled = torch.compile(layers, backend="aot_eager") if faults["layers"] == (2,) else layers
+    for step in session:
+        now.update(step=step.number, fetched=0)
+        if step.number == 6:
+            layers[4].requires_grad_(True)
+        if step.number == 10:
+            layers[0].bias.requires_grad_(True)
+        for x, y in step:
+            step.backward(nn.functional.mse_loss(compiled(x)[:, 0], y))
+        assert (layers[4].weight.grad is None) == (step.number < 6)
+        step.apply()
+        if step.number == 13:
+            layers[2].bias.requires_grad_(False)
+        after(session, step.number)
+    session.finish()
+    assert [p.requires_grad for p in layers.parameters()] == [True, True, False, True, True]
+    return session, [layers, optimizer]
+
+
 def after(session, step):
     """What happens after a step."""
     if session.rank == 0 and step == faults.get("grow", (0,))[0]:
@@ -364,6 +400,8 @@ class Held(Samples):
     """For evaluation: no member is killed in it."""
 
     def __getitem__(self, index):
+        if faults.get("fall") == (member, now["step"]):
+            os.kill(trainer, signal.SIGKILL)
         return torch.full((4,), index / 61), torch.tensor(index / 61)
 
 
@@ -376,8 +414,8 @@ def tell_weights(session, values):
 
 def tensors_of(one):
     if isinstance(one, torch.optim.Optimizer):
-        states = one.state_dict()["state"].values()
-        named = (pair for state in states for pair in sorted(state.items()))
+        states = sorted(one.state_dict()["state"].items())  # of any order
+        named = (pair for _, state in states for pair in sorted(state.items()))
         return [value for _, value in named if isinstance(value, torch.Tensor)]
     if isinstance(one, nn.Module):
         return list(one.state_dict().values())
@@ -388,13 +426,14 @@ for name, train in (
     ("prepare", train_prepared),
     ("gan", train_gan),
     ("optimizers", train_with_each_optimizer),
+    ("layers", train_layers),
 ):
     if name in faults:
         session, objects = train()
         tell_weights(session, [tensor for one in objects for tensor in tensors_of(one)])
         sys.exit()
 loop = "loop" in faults
-session, other, scheduler = join_loop() if loop else join_plain()
+session, other, scheduler, *scaler = join_loop() if loop else join_plain()
 if "group" in faults:
     torch.distributed.init_process_group("gloo")
 now["session"] = session
@@ -404,7 +443,10 @@ for step in session:
     for x, y in step:
         if "loader" in faults or "stream" in faults:
             die()
-        loss = nn.functional.mse_loss(model(x)[:, 0], y)
+        output = model(x)[:, 0]
+        if loop and step.number == 7:
+            output.register_hook(lambda gradient: gradient * math.inf)
+        loss = nn.functional.mse_loss(output, y)
         if "sum" in faults:
             torch.distributed.all_reduce(loss.detach())
         if loop:
@@ -434,5 +476,7 @@ assert total.item() == step.number * session.size
 session.finish()
 values = [*model.state_dict().values(), torch.tensor(scheduler.get_last_lr())]
 if loop:
+    (scale,) = (one.get_scale() for one in scaler)
+    assert scale == 2.0 ** (10 - 1 + (27 - 7) // 8)  # halved once, then doubled
     values += [*other.state_dict().values(), torch.tensor(errors[-1])]
 tell_weights(session, values)
