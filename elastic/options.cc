@@ -99,6 +99,11 @@ base::Result<Environment> read_environment() {
 
 std::string read_parameter_server() { return own_variable("REGROUP_PS"); }
 
+std::string read_role_member() {
+  const std::string role = own_variable("REGROUP_ROLE");
+  return role.empty() ? role : role + " " + own_variable("REGROUP_ROLE_RANK");
+}
+
 bool read_fake_device() { return variable("REGROUP_FAKE_DEVICE") == "1"; }
 
 base::Result<std::optional<DetectedLaunch>> read_launch() {

@@ -37,6 +37,8 @@ struct Environment {
 // REGROUP_PS: the socket where the agent gives out the memory of the job's parameter server; empty:
 // the job has none.
 [[nodiscard]] std::string read_parameter_server();
+// "worker 2" of REGROUP_ROLE and REGROUP_ROLE_RANK; empty in a job without roles.
+[[nodiscard]] std::string read_role_member();
 // REGROUP_FAKE_DEVICE, for tests: Python takes memory of the host for that of a device.
 [[nodiscard]] bool read_fake_device();
 

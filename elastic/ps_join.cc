@@ -13,6 +13,7 @@
 #include "base/deadline.h"
 #include "base/descriptor_message.h"
 #include "base/unix_address.h"
+#include "collective/ps/consistency.h"
 #include "collective/ps/handover.h"
 #include "elastic/options.h"
 #include "regroup/ps.h"
@@ -52,6 +53,13 @@ base::Result<base::DescriptorMessage> ask_agent(const std::string& path, base::T
 
 // The agent's text is "CLIENT MEMORY", where MEMORY has places among the descriptors.
 base::Result<std::unique_ptr<Client>> join(std::chrono::nanoseconds deadline) {
+  return join(Consistency{}, deadline);
+}
+
+base::Result<std::unique_ptr<Client>> join(const Consistency& consistency,
+                                           std::chrono::nanoseconds deadline) {
+  // What is wrong in any job is refused before one is asked for.
+  REGROUP_RETURN_IF_ERROR(collective::ps::check(consistency));
   const std::string path = elastic::read_parameter_server();
   if (path.empty()) {
     return base::invalid_argument(
@@ -61,7 +69,11 @@ base::Result<std::unique_ptr<Client>> join(std::chrono::nanoseconds deadline) {
       const base::DescriptorMessage answer,
       ask_agent(path, base::deadline_after(base::SystemClock().now(), deadline)));
   const std::string_view text = answer.text;
-  ClientOptions options{.memory = {}, .client = 0, .deadline = deadline};
+  ClientOptions options{.memory = {},
+                        .client = 0,
+                        .deadline = deadline,
+                        .consistency = consistency,
+                        .name = elastic::read_role_member()};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.client);
   const std::size_t at = text.find(' ');
   if (error != std::errc() || at == std::string_view::npos || end != text.data() + at)

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/deadline.h"
+#include "collective/ps/consistency.h"
 
 namespace regroup::collective::ps {
 namespace {
@@ -32,9 +33,9 @@ constexpr std::chrono::seconds kLookAgain{1};
 // ---- LaneHolder
 
 base::Result<std::unique_ptr<LaneHolder>> LaneHolder::take(const std::vector<MappedShard>& shards,
-                                                           std::uint64_t client,
+                                                           const ClientOptions& options,
                                                            base::TimePoint deadline) {
-  std::unique_ptr<LaneHolder> holder(new LaneHolder(shards, client));
+  std::unique_ptr<LaneHolder> holder(new LaneHolder(shards, options));
   // Signals are for the program's own threads.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -78,16 +79,11 @@ Status LaneHolder::take_all(base::TimePoint deadline) {
 }
 
 Status LaneHolder::take_one(const Lanes& lanes, base::TimePoint deadline) {
-  std::uint64_t process = 0;
+  Status why;
   while (true) {
-    const Outcome outcome = try_take(lanes, process);
+    const Outcome outcome = try_take(lanes, why);
     if (outcome == Outcome::kTaken) return {};
-    if (outcome == Outcome::kSameClient) {
-      return invalid_argument(
-          fmt::format("client {}: process {} is attached under this number; give each process of "
-                      "the job its own",
-                      client_, process));
-    }
+    if (outcome == Outcome::kSameClient || outcome == Outcome::kOtherMode) return why;
     if (RealPolicy::now() >= deadline) {
       if (outcome == Outcome::kEnding) {
         return base::deadline_exceeded(fmt::format(
@@ -108,25 +104,18 @@ Status LaneHolder::take_one(const Lanes& lanes, base::TimePoint deadline) {
   }
 }
 
-LaneHolder::Outcome LaneHolder::try_take(const Lanes& lanes, std::uint64_t& process) {
-  // Only one process at a time takes a lane, so that two with one number see each other.
+LaneHolder::Outcome LaneHolder::try_take(const Lanes& lanes, Status& why) {
+  // Only one process at a time takes a lane, so that two with one number, or in two modes, see each
+  // other.
   if (!try_lock_robust(lanes.header().attaching)) return Outcome::kBusy;
   std::optional<std::uint32_t> found;
   Outcome outcome = Outcome::kAllTaken;
-  for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
+  for (std::uint32_t i = 0; i < lanes.spec().lanes && outcome == Outcome::kAllTaken; ++i) {
     Lane& lane = lanes.lane(i);
     const std::uint64_t client = lane.client.load(std::memory_order_acquire);
-    if (client == client_ + 1) {
-      // A server holds `attaching`, too, while it frees lanes: so the holder is a living client.
-      process = lane.process.load(std::memory_order_relaxed);
-      outcome = Outcome::kSameClient;
-      if (try_lock_robust(lane.holder)) {
-        ::pthread_mutex_unlock(&lane.holder);
-        outcome = Outcome::kEnding;
-      }
-      break;
-    }
-    if (client == 0 && !found && try_lock_robust(lane.holder)) {
+    if (client != 0) {
+      outcome = look_at_taken(lane, client - 1, why);
+    } else if (!found && try_lock_robust(lane.holder)) {
       // A damaged one is not free before a server has said so.
       if (lane.client.load(std::memory_order_acquire) == 0 &&
           lane.damaged.load(std::memory_order_acquire) == 0) {
@@ -141,12 +130,36 @@ LaneHolder::Outcome LaneHolder::try_take(const Lanes& lanes, std::uint64_t& proc
   } else if (found) {
     Lane& lane = lanes.lane(*found);
     lane.process.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
+    lane.name = {};
+    std::copy_n(name_.begin(), std::min(name_.size(), lane.name.size() - 1), lane.name.begin());
+    lane.consistency.store(to_word(mode_), std::memory_order_relaxed);
     lane.client.store(client_ + 1, std::memory_order_release);
     lanes_.push_back(*found);
     outcome = Outcome::kTaken;
   }
   ::pthread_mutex_unlock(&lanes.header().attaching);
   return outcome;
+}
+
+LaneHolder::Outcome LaneHolder::look_at_taken(Lane& lane, std::uint64_t client, Status& why) const {
+  const bool same = client == client_;
+  if (!same) {
+    why = check_same(mode_, from_word(lane.consistency.load(std::memory_order_relaxed)),
+                     name_of_client(lane));
+    if (why.ok()) return Outcome::kAllTaken;
+  }
+  // A server holds `attaching`, too, while it frees lanes: so the holder is a living client, or a
+  // dead one whose lane no server has freed yet.
+  if (try_lock_robust(lane.holder)) {
+    ::pthread_mutex_unlock(&lane.holder);
+    return same ? Outcome::kEnding : Outcome::kAllTaken;
+  }
+  if (!same) return Outcome::kOtherMode;
+  why = invalid_argument(
+      fmt::format("client {}: process {} is attached under this number; give each process of the "
+                  "job its own",
+                  client_, lane.process.load(std::memory_order_relaxed)));
+  return Outcome::kSameClient;
 }
 
 // ---- Client::Impl
@@ -164,6 +177,7 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
   REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
   if (options.client == ~std::uint64_t{0})
     return invalid_argument("client: expected a number below 2^64 - 1");
+  REGROUP_RETURN_IF_ERROR(check(options.consistency));
   std::vector<MappedShard> shards;
   for (const ShardMemory& shard : memory.shards) {
     REGROUP_ASSIGN_OR_RETURN(MappedShard mapped,
@@ -179,7 +193,7 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
   }
   std::unique_ptr<Impl> impl(new Impl(std::move(shards), options));
   REGROUP_ASSIGN_OR_RETURN(impl->holder_,
-                           LaneHolder::take(impl->shards_, options.client, impl->deadline()));
+                           LaneHolder::take(impl->shards_, options, impl->deadline()));
   for (std::size_t i = 0; i < impl->shards_.size(); ++i) {
     const Lanes& lanes = impl->shards_[i].lanes;
     Link& link = impl->links_[i];
@@ -200,7 +214,21 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
                       lanes.spec().lane_bytes, std::strerror(error)));
     }
   }
+  if (options.consistency.mode == Mode::kSsp) {
+    const Lanes& lanes = impl->clock_lanes();
+    impl->clock_ =
+        begin_clock<RealPolicy>(lanes.clock_words(), lanes.spec().lanes, impl->links_[0].lane);
+    // Others may have seen this client at clock 0.
+    wake_clock_waiters<RealPolicy>(lanes.clock_bells(), lanes.spec().lanes);
+  }
   return impl;
+}
+
+Client::Impl::~Impl() {
+  if (options_.consistency.mode != Mode::kSsp || holder_ == nullptr) return;
+  const Lanes& lanes = clock_lanes();
+  end_clock<RealPolicy>(lanes.clock_words(), lanes.clock_bells(), lanes.spec().lanes,
+                        links_[0].lane);
 }
 
 Status Client::Impl::check_process() const {
@@ -428,6 +456,112 @@ Status Client::Impl::flush() {
     --failed_;
   }
   return first;
+}
+
+Status Client::Impl::wait_for_all(Lock& lock, base::TimePoint until, const std::string& what) {
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    const std::uint64_t written = links_[shard].written;
+    REGROUP_RETURN_IF_ERROR(wait_until(
+        lock, shard, [&] { return links_[shard].taken >= written; }, until, what));
+  }
+  return {};
+}
+
+// ---- clocks
+
+std::uint64_t Client::Impl::clock() const {
+  const std::lock_guard lock(mutex_);
+  return clock_;
+}
+
+base::Result<std::uint64_t> Client::Impl::advance() {
+  if (options_.consistency.mode != Mode::kSsp) {
+    const std::lock_guard lock(mutex_);
+    return ++clock_;
+  }
+  REGROUP_RETURN_IF_ERROR(flush());
+  Lock lock(mutex_);
+  // A push that has failed may have left parts in the lanes, which flush() does not know.
+  REGROUP_RETURN_IF_ERROR(wait_for_all(lock, deadline(), "end of a turn"));
+  const Lanes& lanes = clock_lanes();
+  count_clock<RealPolicy>(lanes.clock_words(), lanes.clock_bells(), lanes.spec().lanes,
+                          links_[0].lane, ++clock_);
+  return clock_;
+}
+
+std::optional<SlowClient> Client::Impl::held_up_by(std::uint64_t clock) const {
+  const Lanes& lanes = clock_lanes();
+  const auto slow =
+      slowest_other<RealPolicy>(lanes.clock_words(), lanes.spec().lanes, links_[0].lane);
+  const auto staleness = static_cast<std::uint64_t>(options_.consistency.staleness.value_or(0));
+  return slow && is_too_far_ahead(clock, slow->clock, staleness) ? slow : std::nullopt;
+}
+
+Status Client::Impl::await_clocks(const std::string& table) {
+  if (options_.consistency.mode != Mode::kSsp) return {};
+  REGROUP_RETURN_IF_ERROR(check_process());
+  Lock lock(mutex_);
+  const base::TimePoint until = deadline();
+  REGROUP_RETURN_IF_ERROR(wait_for_all(lock, until, fmt::format("pull of table {}", table)));
+  const std::uint64_t clock = clock_;
+  // Once for each clock: clocks only grow, and a client that begins later begins at this one.
+  while (may_pull_at_ <= clock) {
+    const std::optional<SlowClient> slow = held_up_by(clock);
+    if (!slow) {
+      note_staleness(clock);
+      may_pull_at_ = clock + 1;
+    } else if (RealPolicy::now() >= until) {
+      return base::deadline_exceeded(pull_is_late(table, clock, *slow));
+    } else {
+      sleep_until_clocks_change(lock, clock, *slow, until);
+    }
+  }
+  return {};
+}
+
+void Client::Impl::sleep_until_clocks_change(Lock& lock, std::uint64_t clock,
+                                             const SlowClient& slow, base::TimePoint until) {
+  if (waits_for_clock_) {  // one thread at a time sleeps on a bell; it tells the others
+    progress_.wait_until(lock, until);
+    return;
+  }
+  waits_for_clock_ = true;
+  Lane& own = own_clock_lane();
+  Lane& other = clock_lanes().lane(slow.lane);
+  own.waits_for.store(slow.lane + 1, std::memory_order_relaxed);
+  lock.unlock();
+  const base::TimePoint begin = RealPolicy::now();
+  static_cast<void>(shmem::wait_until(
+      own.clock_bell, [&] { return !held_up_by(clock); }, std::min(until, begin + kLookAgain)));
+  other.held_up_others.fetch_add(static_cast<std::uint64_t>((RealPolicy::now() - begin).count()),
+                                 std::memory_order_relaxed);
+  lock.lock();
+  own.waits_for.store(0, std::memory_order_relaxed);
+  waits_for_clock_ = false;
+  progress_.notify_all();
+}
+
+std::string Client::Impl::pull_is_late(const std::string& table, std::uint64_t clock,
+                                       const SlowClient& slow) const {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const Lane& lane = clock_lanes().lane(slow.lane);
+  const std::int64_t staleness = options_.consistency.staleness.value_or(0);
+  return fmt::format(
+      "pull of table {} at clock {}: {} (process {} on host {}) has clock {}; staleness={} needs "
+      "clock {} of it. If it hangs, end it, and the others go on without it",
+      table, clock, name_of_client(lane), lane.process.load(std::memory_order_relaxed), host.data(),
+      slow.clock, staleness, clock - static_cast<std::uint64_t>(staleness));
+}
+
+void Client::Impl::note_staleness(std::uint64_t clock) {
+  const Lanes& lanes = clock_lanes();
+  const auto slow =
+      slowest_other<RealPolicy>(lanes.clock_words(), lanes.spec().lanes, links_[0].lane);
+  if (!slow) return;
+  auto& turns = lanes.header().turns_by_staleness;
+  const std::uint64_t behind = clock > slow->clock ? clock - slow->clock : 0;
+  turns[std::min<std::uint64_t>(behind, turns.size() - 1)].fetch_add(1, std::memory_order_relaxed);
 }
 
 // ---- tables
@@ -678,7 +812,7 @@ Status Client::Impl::send_slice(Lock& lock, const OpenedTable& table, const Rang
 
 // ---- pulls
 
-Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output rows) const {
+Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output rows) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, true));
   const TableSpec& spec = opened->spec;
   const std::size_t size = spec.value_bytes();
@@ -690,6 +824,7 @@ Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output
     return invalid_argument(
         fmt::format("pull of table {}: {} ids at a time are too many", spec.name, ids.size()));
   }
+  REGROUP_RETURN_IF_ERROR(await_clocks(spec.name));
   constexpr std::size_t kBatch = 64;  // keys of a range that are read together
   struct Waiting {
     std::size_t count = 0;
@@ -722,7 +857,7 @@ Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output
   return {};
 }
 
-Status Client::Impl::pull_dense(Table table, Output values) const {
+Status Client::Impl::pull_dense(Table table, Output values) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, false));
   const TableSpec& spec = opened->spec;
   const std::size_t size = size_of(spec.dtype);
@@ -732,6 +867,7 @@ Status Client::Impl::pull_dense(Table table, Output values) const {
                     "{}",
                     spec.name, spec.rows * size, spec.rows, values.size()));
   }
+  REGROUP_RETURN_IF_ERROR(await_clocks(spec.name));
   for (const RangeOf& range : opened->ranges) {
     const PositionRange& positions = range.reader.positions();
     const auto part =
@@ -775,6 +911,11 @@ Status Client::wait(Ticket ticket, std::chrono::nanoseconds at_most) {
 Status Client::flush() {
   REGROUP_RETURN_IF_ERROR(impl_->check_process());
   return impl_->flush();
+}
+std::uint64_t Client::clock() const { return impl_->clock(); }
+base::Result<std::uint64_t> Client::advance() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_process());
+  return impl_->advance();
 }
 Status Client::pull(Table table, std::span<const std::int64_t> ids, Output rows) const {
   return impl_->pull(table, ids, rows);

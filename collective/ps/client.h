@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collective/ps/clocks.h"
 #include "collective/ps/reader.h"
 #include "collective/ps/server.h"
 #include "regroup/ps.h"
@@ -31,7 +32,8 @@ class LaneHolder {
  public:
   // `shards` must outlive it. Errors as Client::attach().
   [[nodiscard]] static base::Result<std::unique_ptr<LaneHolder>> take(
-      const std::vector<MappedShard>& shards, std::uint64_t client, base::TimePoint deadline);
+      const std::vector<MappedShard>& shards, const ClientOptions& options,
+      base::TimePoint deadline);
   ~LaneHolder();
   LaneHolder(const LaneHolder&) = delete;
   LaneHolder& operator=(const LaneHolder&) = delete;
@@ -39,16 +41,24 @@ class LaneHolder {
   [[nodiscard]] std::uint32_t lane(std::size_t shard) const { return lanes_[shard]; }
 
  private:
-  enum class Outcome : std::uint8_t { kTaken, kAllTaken, kBusy, kSameClient, kEnding };
-  LaneHolder(const std::vector<MappedShard>& shards, std::uint64_t client)
-      : shards_(&shards), client_(client) {}
+  enum class Outcome : std::uint8_t { kTaken, kAllTaken, kBusy, kSameClient, kEnding, kOtherMode };
+  LaneHolder(const std::vector<MappedShard>& shards, const ClientOptions& options)
+      : shards_(&shards),
+        client_(options.client),
+        name_(options.name),
+        mode_(options.consistency) {}
   void run(base::TimePoint deadline);
   [[nodiscard]] base::Status take_all(base::TimePoint deadline);
   [[nodiscard]] base::Status take_one(const Lanes& lanes, base::TimePoint deadline);
-  [[nodiscard]] Outcome try_take(const Lanes& lanes, std::uint64_t& process);
+  // `why`: of kSameClient and kOtherMode.
+  [[nodiscard]] Outcome try_take(const Lanes& lanes, base::Status& why);
+  // The same for a lane that client number `client` has.
+  [[nodiscard]] Outcome look_at_taken(Lane& lane, std::uint64_t client, base::Status& why) const;
 
   const std::vector<MappedShard>* shards_;
-  std::uint64_t client_;
+  const std::uint64_t client_;
+  const std::string name_;
+  const Consistency mode_;
   std::vector<std::uint32_t> lanes_;  // taken, by shard
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -60,6 +70,10 @@ class LaneHolder {
 class Client::Impl {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Impl>> attach(const ClientOptions& options);
+  // Of the process that has attached.
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // True in a child after fork(), which may call this and check_process() only.
   [[nodiscard]] bool in_child() const { return process_ != ::getpid(); }
@@ -73,9 +87,10 @@ class Client::Impl {
                                                 const Scalars& scalars);
   [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline);
   [[nodiscard]] base::Status flush();
-  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
-                                  Output rows) const;
-  [[nodiscard]] base::Status pull_dense(Table table, Output values) const;
+  [[nodiscard]] std::uint64_t clock() const;
+  [[nodiscard]] base::Result<std::uint64_t> advance();
+  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids, Output rows);
+  [[nodiscard]] base::Status pull_dense(Table table, Output values);
 
  private:
   struct RangeOf {
@@ -160,6 +175,22 @@ class Client::Impl {
   [[nodiscard]] std::string server_of(std::size_t shard) const;
   // Waits until a push is answered; does not look at its status.
   [[nodiscard]] base::Status wait_locked(Lock& lock, std::uint64_t ticket, base::TimePoint until);
+  // Waits until all that is in the lanes now is answered; leaves the errors of pushes.
+  [[nodiscard]] base::Status wait_for_all(Lock& lock, base::TimePoint until,
+                                          const std::string& what);
+
+  // Mode ssp: waits until a pull at this client's clock has what it must have.
+  [[nodiscard]] base::Status await_clocks(const std::string& table);
+  // The client that holds up a pull at `clock`.
+  [[nodiscard]] std::optional<SlowClient> held_up_by(std::uint64_t clock) const;
+  // Sleeps until that may have changed, without `lock`.
+  void sleep_until_clocks_change(Lock& lock, std::uint64_t clock, const SlowClient& slow,
+                                 base::TimePoint until);
+  [[nodiscard]] std::string pull_is_late(const std::string& table, std::uint64_t clock,
+                                         const SlowClient& slow) const;
+  [[nodiscard]] const Lanes& clock_lanes() const { return shards_[0].lanes; }
+  [[nodiscard]] Lane& own_clock_lane() const { return clock_lanes().lane(links_[0].lane); }
+  void note_staleness(std::uint64_t clock);
 
   const ClientOptions options_;
   const pid_t process_ = ::getpid();
@@ -174,6 +205,9 @@ class Client::Impl {
   std::size_t failed_ = 0;                  // entries of pushes_ with an error, all answered
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_number_ = 1;
+  std::uint64_t clock_ = 0;
+  std::uint64_t may_pull_at_ = 0;  // clock + 1 of the last turn whose pulls need not wait
+  bool waits_for_clock_ = false;   // a thread sleeps on Lane::clock_bell
 };
 
 }  // namespace regroup::collective::ps

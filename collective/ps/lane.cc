@@ -12,11 +12,13 @@
 #include <new>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace regroup::collective::ps {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x53454e414c535052ULL;  // "RPSLANES"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kMaxLanes = 1U << 16;
 constexpr std::uint64_t kLeastLaneBytes = 64 << 10, kMostLaneBytes = 1ULL << 32;
@@ -66,6 +68,13 @@ PushView view_of(std::byte* message, std::span<const PushPart> parts) {
 }
 
 }  // namespace
+
+std::string name_of_client(const Lane& lane) {
+  std::string name(lane.name.data(), ::strnlen(lane.name.data(), lane.name.size()));
+  if (!name.empty()) return base::escaped(name);
+  const std::uint64_t client = lane.client.load(std::memory_order_relaxed);
+  return client == 0 ? "a client that has ended" : fmt::format("client {}", client - 1);
+}
 
 OpenContent content_of(const TableSpec& spec) {
   OpenContent out{};

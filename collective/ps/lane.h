@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "collective/ps/clocks.h"
 #include "collective/ps/shard_lock.h"
 #include "collective/ps/table.h"
 #include "shmem/doorbell.h"
@@ -48,6 +49,9 @@ struct LanesHeader {
   // Grows at least ten times a second while the shard's thread, or one that waits for the shard's
   // lock, gets on. A line of its own: clients do not wait for it.
   alignas(128) std::atomic<std::uint64_t> beats;
+  // Of shard 0: turns of all clients of mode ssp, by how many clocks the slowest client was behind
+  // at their first pull; the last one has all beyond.
+  alignas(128) std::array<std::atomic<std::uint64_t>, 16> turns_by_staleness;
 };
 
 struct Lane {
@@ -60,7 +64,18 @@ struct Lane {
   alignas(128) std::atomic<std::uint64_t> read;     // by the server
   Bell bell;                                        // the client sleeps here
   alignas(64) std::array<char, 256> why;
+  // Of shard 0, by the client. `name` and `consistency` before it has the lane; 0: mode async, else
+  // mode ssp of staleness consistency - 1.
+  std::array<char, 64> name;
+  std::atomic<std::uint64_t> consistency;
+  alignas(128) ClockWord<shmem::RealPolicy> clock;
+  std::atomic<std::uint64_t> waits_for;       // number + 1 of the lane whose clock it waits for
+  std::atomic<std::uint64_t> held_up_others;  // nanoseconds in which others waited for its clock
+  alignas(64) Bell clock_bell;                // the client sleeps here while it waits for a clock
 };
+
+// Lane::name of a lane that is taken, printable; "client 7" of one without.
+[[nodiscard]] std::string name_of_client(const Lane& lane);
 
 enum class MessageKind : std::uint32_t {
   kPad = 1,  // the rest of the ring that a message did not fit in; no answer
@@ -137,6 +152,13 @@ class Lanes {
   [[nodiscard]] const LaneSpec& spec() const { return spec_; }
   [[nodiscard]] LanesHeader& header() const { return *reinterpret_cast<LanesHeader*>(base_); }
   [[nodiscard]] Lane& lane(std::uint32_t number) const;
+  // For clocks.h.
+  [[nodiscard]] auto clock_words() const {
+    return [this](std::uint32_t number) -> auto& { return lane(number).clock; };
+  }
+  [[nodiscard]] auto clock_bells() const {
+    return [this](std::uint32_t number) -> auto& { return lane(number).clock_bell; };
+  }
   // The message at `place`, a count of bytes as Lane::written is.
   [[nodiscard]] std::byte* at(std::uint32_t lane, std::uint64_t place) const;
   // Bytes from `place` to the end of the ring.

@@ -360,6 +360,12 @@ void ShardServer::free_lane(std::uint32_t number) {
   if (client == 0) client = lane.client.load(std::memory_order_relaxed);  // of a predecessor's time
   if (client != 0 && std::ranges::find(owners_, client) == owners_.end())
     store_->each([&](Range& range) { range.drop_client(client - 1); });
+  if (shard_->lanes.spec().shard == 0) {
+    const Lanes& lanes = shard_->lanes;
+    end_clock<RealPolicy>(lanes.clock_words(), lanes.clock_bells(), lanes.spec().lanes, number);
+    lane.held_up_others.store(0, std::memory_order_relaxed);
+    lane.waits_for.store(0, std::memory_order_relaxed);
+  }
   lane.written.store(0, std::memory_order_relaxed);
   lane.read.store(0, std::memory_order_relaxed);
   lane.damaged.store(0, std::memory_order_release);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -90,14 +91,31 @@ struct TableSpec {
   [[nodiscard]] std::size_t state_bytes() const;
 };
 
+// What a pull may lack of others' pushes.
+enum class Mode : std::uint8_t {
+  kAsync,  // nobody waits for another client
+  kSsp,    // stale synchronous parallel: a bound on how far clients are apart
+};
+// The mode of a client. All clients of a job that are attached at a time have the same.
+struct Consistency {
+  Mode mode = Mode::kAsync;
+  // Of kSsp, which needs it: the most clocks that a client may be ahead of the slowest one; 0 or
+  // more.
+  std::optional<std::int64_t> staleness;
+  bool operator==(const Consistency&) const = default;
+};
+
 // For Client::attach().
 struct ClientOptions {
   // Descriptors of the server's memory in this process, as the agent, or make_server_memory(),
   // hands them over: "LANES:SEGMENT,SEGMENT..." for each shard, separated by semicolons.
   std::string memory;
   std::uint64_t client = 0;  // of this process; no two living ones may have the same
-  // Of a single wait for the server: open(), room for a push, flush(), an attachable lane.
+  // Of a single wait: of open(), for room for a push, of flush(), for an attachable lane, and of a
+  // pull for another client's clock.
   std::chrono::nanoseconds deadline = std::chrono::seconds(600);
+  Consistency consistency;
+  std::string name;  // for messages: "worker 2"; at most 63 bytes of it; empty: the number
 };
 
 // A table that a Client has opened; valid for this Client only.
@@ -112,8 +130,15 @@ struct Ticket {
 // A process's access to the parameter server of its host. All functions may be called by any
 // thread. After fork() the child may destroy it, and must not use it otherwise: it has no lane.
 //
-// Consistency (mode async): a pull has all pushes of this client that are acknowledged, that is
+// Consistency in mode async: a pull has all pushes of this client that are acknowledged, that is
 // whose wait() or flush() has succeeded, perhaps more, and never older rows than an earlier pull.
+//
+// In mode ssp with staleness s the client's clock is the number of its completed turns, which
+// advance() counts. A pull at clock c has all pushes of turns 0 to c - s - 1 of every other living
+// client, all own pushes that have begun, and perhaps newer ones. It waits for the latter, and
+// while the clock of another client is below c - s. A client that attaches begins at the highest
+// clock of those that live. One that has ended holds up the others until a server has found it
+// ended, about 100 ms. One that is stopped, or is busy with something else, holds them up.
 //
 // A range is a part of a table. A push is applied once or not at all in each range: one that is
 // not acknowledged, since it failed or its process ended, may have reached some ranges only. A
@@ -127,7 +152,8 @@ struct Ticket {
 class Client {
  public:
   // Takes a lane, which is given back when the Client is destroyed or the process ends. Starts a
-  // thread, which sleeps. kInvalidArgument: another living process has this client number.
+  // thread, which sleeps. kInvalidArgument: another living process has this client number, or is
+  // attached in another mode.
   // kResourceExhausted: all lanes are taken until the deadline. Does not need a server.
   [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(const ClientOptions& options);
   // Does not wait: pushes that have begun are still applied.
@@ -157,10 +183,19 @@ class Client {
   // flush() has returned.
   [[nodiscard]] base::Status flush();
 
+  // Turns of this client that are completed; in mode ssp those of clients before it count, too.
+  [[nodiscard]] std::uint64_t clock() const;
+  // Ends a turn and returns the clock. In mode ssp it waits first, until all pushes so far are
+  // applied or refused: an error of flush() is returned, and the clock is not counted. In mode
+  // async it waits for nothing. Pushes that other threads begin meanwhile may belong to the next
+  // turn.
+  [[nodiscard]] base::Result<std::uint64_t> advance();
+
   // Copies the rows of `ids` to `rows`, `dim` elements of the table's dtype each, from the memory
   // of the store, without the server. Ids may repeat. A row that nobody has pushed has its initial
-  // value, and none is made. Each row is of one moment. kUnavailable: rows change faster than they
-  // can be copied, or lie in memory that is not mapped here.
+  // value, and none is made. Each row is of one moment. In mode ssp it blocks, as described above.
+  // kUnavailable: rows change faster than they can be copied, or lie in memory that is not mapped
+  // here. kDeadlineExceeded names the client that it waits for; it may be called again.
   [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
                                   Output rows) const;
   // Copies a whole dense table: `rows` elements of the table's dtype. Each 4 MiB is of one moment.
@@ -176,10 +211,11 @@ class Client {
 
 namespace regroup::ps {
 
-using collective::ps::Client, collective::ps::ClientOptions, collective::ps::InitialKind,
-    collective::ps::Initializer, collective::ps::OptimizerKind, collective::ps::OptimizerSpec,
-    collective::ps::Scalars, collective::ps::Table, collective::ps::TableKind,
-    collective::ps::TableSpec, collective::ps::Ticket;
+using collective::ps::Client, collective::ps::ClientOptions, collective::ps::Consistency,
+    collective::ps::InitialKind, collective::ps::Initializer, collective::ps::Mode,
+    collective::ps::OptimizerKind, collective::ps::OptimizerSpec, collective::ps::Scalars,
+    collective::ps::Table, collective::ps::TableKind, collective::ps::TableSpec,
+    collective::ps::Ticket;
 
 // Attaches this process to the parameter server of its job, which is started by, for example,
 // `regroup --role ps=1 --role worker=4 --ps-memory 1G PROGRAM`. Each call gives another client.
@@ -187,5 +223,7 @@ using collective::ps::Client, collective::ps::ClientOptions, collective::ps::Ini
 // for at most `deadline`, which is also ClientOptions::deadline. Other errors as Client::attach().
 [[nodiscard]] base::Result<std::unique_ptr<Client>> join(
     std::chrono::nanoseconds deadline = std::chrono::seconds(600));
+[[nodiscard]] base::Result<std::unique_ptr<Client>> join(
+    const Consistency& consistency, std::chrono::nanoseconds deadline = std::chrono::seconds(600));
 
 }  // namespace regroup::ps
