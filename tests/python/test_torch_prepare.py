@@ -508,3 +508,25 @@ def test_a_distributed_data_parallel_model_is_refused(tmp_path):
 def test_steps_per_epoch_needs_a_loader_of_batches(data, got):
     with pytest.raises(regroup.Refused, match=f"expected a DataLoader with batch_size, got {got}"):
         regroup.torch.steps_per_epoch(data)
+
+
+def test_layers_are_unfrozen_and_frozen_between_two_epochs():
+    """In the second one no parameter is trained that was at the begin."""
+    model = network()
+    model[0].requires_grad_(False)
+    model[1].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ddp, optimizer, batches = regroup.torch.prepare(
+        model, optimizer, loader(), epochs=EPOCHS, unfreeze=True
+    )
+    for epoch in batches.epochs():
+        model[0].requires_grad_(epoch == 1)
+        model[4].requires_grad_(epoch == 0)
+        before = [p.detach().clone() for p in model.parameters()]
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss_of(ddp, x, y).backward()
+            optimizer.step()
+        same = [torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
+        assert same == [epoch == 0] * 2 + [True] * 2 + [epoch == 1] * 2
+    assert batches.step == 8

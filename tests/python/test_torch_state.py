@@ -230,3 +230,25 @@ def test_what_cannot_be_handed_over_is_not_compared():
     names = [name for name, _ in TrainingState(model, [optimizer], [], None).replicated()]
     assert "optimizer.param_groups[0]['lr']" in names
     assert not [name for name in names if "mine" in name or "sparse" in name]
+
+
+def test_what_is_frozen_is_part_of_the_state():
+    """Also that nothing is any more what was not at the begin."""
+
+    def make():
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        model[1].bias.requires_grad_(False)
+        return TrainingState(model, [torch.optim.SGD(model.parameters(), lr=0.1)], [], None)
+
+    def frozen(state):
+        return [name for name, p in state.model.named_parameters() if not p.requires_grad]
+
+    source, target = make(), make()
+    plain = bytes_of(source)
+    source.model[0].requires_grad_(False)
+    source.model[1].bias.requires_grad_(True)
+    target.load(memoryview(bytes_of(source)))
+    assert frozen(target) == ["0.weight", "0.bias"]
+    assert dict(target.replicated())["model.frozen"] == "0.weight, 0.bias"
+    target.load(memoryview(plain))
+    assert frozen(target) == ["1.bias"]
