@@ -1,4 +1,5 @@
-// sched_setattr by number: glibc 2.36 has no wrapper.
+// sched_setattr by number: glibc 2.36 has no wrapper. A process of another policy than SCHED_OTHER,
+// which somebody has chosen (`chrt -b 0 regroup`), keeps it, and so do its members.
 #include "launcher/process/priority.h"
 
 #include <sched.h>
@@ -26,6 +27,11 @@ static_assert(sizeof(SchedAttr) == 48);
 constexpr std::uint64_t kSlice = 100'000;
 constexpr int kNice = -10;
 
+// The policy may have been set with SCHED_RESET_ON_FORK, a flag of the same number.
+bool has_usual_policy() {
+  return (::syscall(SYS_sched_getscheduler, 0) & ~SCHED_RESET_ON_FORK) == SCHED_OTHER;
+}
+
 bool set(int nice, std::uint64_t slice) {
   SchedAttr attr;
   attr.nice = nice;
@@ -38,9 +44,12 @@ bool set(int nice, std::uint64_t slice) {
 Priority current_priority() { return {::getpriority(PRIO_PROCESS, 0)}; }
 
 void prefer_promptness() {
+  if (!has_usual_policy()) return;
   if (!set(kNice, kSlice)) set(current_priority().nice, kSlice);
 }
 
-void restore_priority(Priority priority) { set(priority.nice, 0); }
+void restore_priority(Priority priority) {
+  if (has_usual_policy()) set(priority.nice, 0);
+}
 
 }  // namespace regroup::process

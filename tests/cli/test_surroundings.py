@@ -3,6 +3,7 @@ another's."""
 
 import os
 import resource
+import sys
 
 import pytest
 
@@ -23,6 +24,21 @@ def test_members_may_be_more_than_the_limit_of_files_allows_and_keep_it(regroup,
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = [str(SOFT), "unlimited" if hard == resource.RLIM_INFINITY else str(hard)]
     assert sorted(done.out.split()) == sorted(wanted * 40)
+
+
+def batch() -> None:
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    os.nice(7)
+
+
+@pytest.mark.parametrize("job", [["-np", "1"], ["-np", "1:2"], ["--role", "a=1"]], ids=" ".join)
+def test_ranks_have_the_scheduling_policy_and_nice_of_the_caller(regroup, job):
+    """As under `nice -n 7 chrt -b 0 regroup`. Launcher processes may prefer to be prompt."""
+    script = "import os; print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))"
+    done = regroup.run(*job, sys.executable, "-c", script, preexec_fn=batch)
+    assert done.wait() == 0, done.err
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert set(done.out.splitlines()) == {f"{os.SCHED_BATCH} {min(own + 7, 19)}"}, done.out
 
 
 def test_a_runtime_folder_of_another_is_not_used(regroup, tmp_path):

@@ -11,6 +11,8 @@
 
 #include <array>
 #include <csignal>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -135,6 +137,29 @@ TEST(Spawn, DoesNotInheritTheLaunchersPriority) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// What nice(1) and chrt(1) have given to the launcher, which may prefer another one itself.
+TEST(Spawn, GivesThePolicyOfTheLaunchersCaller) {
+  for (const auto& [policy, name] :
+       {std::pair(SCHED_OTHER, "SCHED_OTHER"), std::pair(SCHED_BATCH, "SCHED_BATCH"),
+        std::pair(SCHED_IDLE, "SCHED_IDLE")}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const sched_param none{};
+      if (::setpriority(PRIO_PROCESS, 0, 7) != 0 || ::sched_setscheduler(0, policy, &none) != 0)
+        ::_exit(2);
+      const Priority own = current_priority();
+      prefer_promptness();
+      if (::sched_getscheduler(0) != policy) ::_exit(3);
+      const Ran ran =
+          run("chrt -p $$ | sed -n 's/.*policy: //p'; cut -d' ' -f19 /proc/$$/stat", own);
+      ::_exit(ran.output == std::string(name) + "\n7\n" ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 0) << name;
+  }
 }
 
 TEST(Spawn, NamesTheCallThatFailed) {
