@@ -83,6 +83,20 @@ std::string short_list(const std::set<std::size_t>& numbers) {
   return out;
 }
 
+// The bytes of a store: {"tables", "free", "log"}; the log and what leads to the rest.
+void add_bytes(nlohmann::json& to, const StoreMemory& store) {
+  const std::uint64_t used = collective::ps::used_bytes(store);
+  const std::uint64_t free = collective::ps::free_bytes(store);
+  for (const auto& [kind, bytes] : {std::pair("tables", used), std::pair("free", free),
+                                    std::pair("log", store.bytes() - used - free)})
+    to[kind] = to.value(kind, std::uint64_t{0}) + bytes;
+}
+
+// Whether process `pid` was the last one to attach to the shard.
+bool serves(const collective::ps::MappedShard& shard, pid_t pid) {
+  return shard.lanes.header().process.load() == static_cast<std::uint64_t>(pid);
+}
+
 // What one server has, in all its shards.
 struct ServerUse {
   std::vector<std::uint32_t> shards;
@@ -358,9 +372,8 @@ void ParameterServer::on_end(Server& server, int wait_status) {
         fmt::format("{} (pid {}) {}", name_of(server), pid,
                     wait_status == 0 ? "has left" : "was to leave, and " + end_text(wait_status)));
   }
-  const bool served = std::ranges::any_of(shards_, [&](const auto& shard) {
-    return shard.lanes.header().process.load() == static_cast<std::uint64_t>(pid);
-  });
+  const bool served =
+      std::ranges::any_of(shards_, [&](const auto& shard) { return serves(shard, pid); });
   // One that hangs whenever it starts must not be started for ever.
   const bool hung = server.killed.has_value();
   const ServerVerdict verdict =
@@ -444,13 +457,18 @@ void ParameterServer::give_memory(base::Fd socket) {
 std::string ParameterServer::status_json() {
   std::map<std::uint32_t, ServerUse> uses;
   std::uint64_t bytes = 0;
+  auto kinds = nlohmann::json::object();
   for (std::uint32_t shard = 0; shard < shards_.size(); ++shard) {
     ServerUse& use = uses[view_.server_of[shard]];
     use.shards.push_back(shard);
     bytes += shards_[shard].store.bytes();
+    add_bytes(kinds, shards_[shard].store);
     add_shard(use, shards_[shard].store, static_cast<std::uint32_t>(shards_.size()));
   }
-  std::uint64_t ranges = 0, updates = 0, restarts = 0;
+  std::uint64_t ranges = 0;
+  std::uint64_t waiting = 0;
+  std::uint64_t updates = 0;
+  std::uint64_t restarts = 0;
   auto servers = nlohmann::json::array();
   for (const auto& [number, server] : servers_) {
     if (server.state == State::kLeft) continue;
@@ -473,12 +491,16 @@ std::string ParameterServer::status_json() {
       servers.back()["still_shard"] = still->shard;
     }
     ranges += use.ranges;
+    const bool all = server.pid != 0 && std::ranges::all_of(use.shards, [&](std::uint32_t shard) {
+                       return serves(shards_[shard], server.pid);
+                     });
+    if (!all) waiting += use.ranges;
     updates += use.updates;
     restarts += again;
   }
-  nlohmann::json out{{"view", view_.number}, {"bytes", bytes},     {"clients", clients_},
-                     {"ranges", ranges},     {"updates", updates}, {"restarts", restarts},
-                     {"servers", servers}};
+  nlohmann::json out{{"view", view_.number}, {"bytes", bytes},       {"store", kinds},
+                     {"clients", clients_},  {"ranges", ranges},     {"ranges_waiting", waiting},
+                     {"updates", updates},   {"restarts", restarts}, {"servers", servers}};
   out["moves"] = nlohmann::json::array();
   for (const collective::ps::ShardMove& move : moves_) {
     out["moves"].push_back(

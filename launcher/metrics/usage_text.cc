@@ -80,13 +80,11 @@ constexpr MemberMetric kProgressMetrics[] = {
 // Of `parameter_server` in the status.
 constexpr MemberMetric kServerMetrics[] = {
     {"regroup_ps_view", "gauge", "Number of the view: which server has which ranges.", "view"},
-    {"regroup_ps_ranges", "gauge", "Ranges of all tables of the parameter server.", "ranges"},
     {"regroup_ps_updates_total", "counter", "Pushes applied, one for each range.", "updates"},
     {"regroup_ps_clients_total", "counter", "Processes that have joined the parameter server.",
      "clients"},
     {"regroup_ps_restarts_total", "counter", "Servers that were started after another's end.",
-     "restarts"},
-    {"regroup_ps_store_bytes", "gauge", "Memory of the tables.", "bytes"}};
+     "restarts"}};
 // Of each of its servers.
 constexpr MemberMetric kOneServerMetrics[] = {
     {"regroup_ps_server_ranges", "gauge", "Ranges that the server has.", "ranges"},
@@ -97,6 +95,29 @@ constexpr MemberMetric kOneServerMetrics[] = {
      "restarts"},
     {"regroup_ps_server_hangs_total", "counter", "Starts of the server after it had hung.",
      "hangs"}};
+
+// Numbers of the parameter server that have a label besides the job.
+void add_labelled(std::string& out, const std::string& job, const json& server) {
+  const auto labels = [&job](const char* name, const std::string& value) {
+    return fmt::format("job=\"{}\",{}=\"{}\"", job, name, value);
+  };
+  if (const json ranges = server.value("ranges", json()),
+      waiting = server.value("ranges_waiting", json());
+      ranges.is_number_unsigned() && waiting.is_number_unsigned()) {
+    const auto all = ranges.get<std::uint64_t>(), without = waiting.get<std::uint64_t>();
+    const json states = {{"served", all - std::min(all, without)}, {"waiting", without}};
+    Metric metric(out, "regroup_ps_ranges", "gauge",
+                  "Ranges of all tables: served, or waiting for their next server.");
+    for (const char* state : {"served", "waiting"})
+      metric.add(labels("state", state), states, state);
+  }
+  if (const json store = server.value("store", json()); store.is_object()) {
+    Metric metric(out, "regroup_ps_store_bytes", "gauge",
+                  "Memory of the parameter server, reserved at its start.");
+    for (const char* kind : {"tables", "free", "log"})
+      metric.add(labels("kind", kind), store, kind);
+  }
+}
 
 // The metrics that `of` has.
 void add_known(std::string& out, std::span<const MemberMetric> metrics, const std::string& job,
@@ -231,6 +252,7 @@ std::string prometheus_text(const std::string& status_json) {
   add_known(out, kProgressMetrics, job, status.value("progress", json::object()));
   const json server = status.value("parameter_server", json::object());
   add_known(out, kServerMetrics, job, server);
+  if (server.is_object()) add_labelled(out, job, server);
   for (const MemberMetric& one : kOneServerMetrics) {
     if (!server.is_object() || !server.contains("servers")) break;
     Metric metric(out, one.name, one.type, one.help);

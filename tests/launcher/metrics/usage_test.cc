@@ -224,6 +224,9 @@ TEST(UsageText, PrometheusShowsTheParameterServer) {
       {"parameter_server",
        {{"updates", 81920},
         {"restarts", 1},
+        {"ranges", 16},
+        {"ranges_waiting", 7},
+        {"store", {{"tables", 5}, {"free", 6}, {"log", 7}}},
         {"view", 3},
         {"servers",
          {{{"server", 0}, {"ranges", 9}, {"updates", 5}}, {{"server", 1}, {"ranges", 7}}}}}}};
@@ -232,6 +235,11 @@ TEST(UsageText, PrometheusShowsTheParameterServer) {
   EXPECT_THAT(text, HasSubstr("regroup_ps_updates_total{job=\"j\"} 81920\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_restarts_total{job=\"j\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_view{job=\"j\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_ranges{job=\"j\",state=\"served\"} 9\n"
+                              "regroup_ps_ranges{job=\"j\",state=\"waiting\"} 7\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_store_bytes{job=\"j\",kind=\"tables\"} 5\n"
+                              "regroup_ps_store_bytes{job=\"j\",kind=\"free\"} 6\n"
+                              "regroup_ps_store_bytes{job=\"j\",kind=\"log\"} 7\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE regroup_ps_server_ranges gauge\n"
                               "regroup_ps_server_ranges{job=\"j\",server=\"0\"} 9\n"
                               "regroup_ps_server_ranges{job=\"j\",server=\"1\"} 7\n"));
