@@ -35,7 +35,10 @@ bool fits_here(const spec::JobSpec& options, const spec::HostRequest& local) {
   const bool over_nodes = map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kNode;
   const bool per_node = std::any_of(options.apps.begin(), options.apps.end(),
                                     [](const auto& app) { return app.per_node; });
-  return !by_host && !over_nodes && !per_node && !map.span && options.max != 0 &&
+  const std::size_t listed = options.mapping.cpu_set.size();  // without a mapping one for each
+  const bool more_than_list =
+      map.kind == spec::MapBy::Kind::kDefault && listed != 0 && options.max > listed;
+  return !by_host && !over_nodes && !per_node && !map.span && !more_than_list && options.max != 0 &&
          local.slots != 0 && options.max <= local.slots;
 }
 
@@ -143,6 +146,26 @@ void prefer_slots_of_mentions(const OptionsBuilder& builder,
   }
   if (members > slots) return;
   for (std::size_t i = 0; i < wanted.size(); ++i) hosts[i].slots = wanted[i].slots;
+}
+
+// Where the first program has no -H but a later one has, those without take the hosts of -H in the
+// order of the host file, as under mpirun.
+std::vector<spec::HostRequest> in_order_of_file(const OptionsBuilder& builder,
+                                                const std::vector<spec::HostRequest>& hosts) {
+  const bool chosen =
+      std::ranges::any_of(builder.done, [](const auto& app) { return !app.wanted.empty(); });
+  if (builder.mpich() || builder.listed.empty() || !chosen || !builder.done.front().wanted.empty())
+    return hosts;
+  std::vector<spec::HostRequest> out;
+  for (const spec::HostRequest& listed : builder.listed) {
+    const auto same = std::ranges::find(hosts, listed.name, &spec::HostRequest::name);
+    if (same != hosts.end()) out.push_back(*same);
+  }
+  std::ranges::copy_if(hosts, std::back_inserter(out), [&](const spec::HostRequest& host) {
+    return std::ranges::find(builder.listed, host.name, &spec::HostRequest::name) ==
+           builder.listed.end();
+  });
+  return out;
 }
 
 // Whatever was granted is used; -H and host files choose among it.
@@ -308,6 +331,7 @@ Status resolve_hosts(OptionsBuilder& builder) {
   REGROUP_ASSIGN_OR_RETURN(out.hosts,
                            spec::filter_hosts(builder.listed, *chosen, builder.names.aliases));
   prefer_slots_of_mentions(builder, *chosen, out.hosts);
+  out.hosts = in_order_of_file(builder, out.hosts);
   if (builder.mpich() && !out.elastic &&
       out.grant.by.empty()) {  // hydra counts mentions, not cores
     for (spec::HostRequest& host : out.hosts) host.slots = std::max(1U, host.slots);

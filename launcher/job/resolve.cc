@@ -137,11 +137,13 @@ std::variant<ResolvedJob, Refusal> resolve(const spec::JobSpec& spec, const Inve
   const int status = refused(spec.compat);
   const bool later = inventory.allocation.hosts.empty();
   ResolvedJob job;
-  // Without -np as many as --map-by ppr:N:OBJECT gives on these hosts.
+  // Without -np as many as --map-by ppr:N:OBJECT gives on these hosts, or PE=N leaves room for.
   base::Result<spec::MemberRange> asked = spec::MemberRange{spec.min, spec.max};
   if (placement::counts_objects(spec)) asked = placement::members_of(spec, inventory.hosts);
   if (!asked.ok()) return Refusal{status, asked.status().message()};
   const std::uint32_t slots = later ? proto::kMaxMembers : inventory.allocation.slots();
+  if (placement::counts_objects(spec) && spec.mapping.map.kind != spec::MapBy::Kind::kPerUnit)
+    asked->min = asked->max = std::min(asked->max, slots_for(spec, slots));
   auto members = fit_to_slots(spec, *asked, slots);
   if (!members.ok()) return Refusal{too_many_members(spec), members.status().message()};
   job.members = std::move(*members);
@@ -160,8 +162,11 @@ std::variant<ResolvedJob, Refusal> resolve(const spec::JobSpec& spec, const Inve
   job.counts = placed_counts(spec, job);
   auto placed = placement::place_on_cluster(
       spec, inventory.hosts, placement::job_request(spec, job.counts, needs_of(spec)));
-  if (!placed.ok())
-    return Refusal{placing_failed(spec), placed.status().message(), std::move(job.notes)};
+  if (!placed.ok()) {
+    const bool few_slots = placed.code() == base::Code::kUnavailable;
+    return Refusal{few_slots ? too_many_members(spec) : placing_failed(spec),
+                   placed.status().message(), std::move(job.notes)};
+  }
   job.placed = std::move(*placed);
   lay_out(spec, inventory, job);
   if (!spec.virtual_local_rank) return job;

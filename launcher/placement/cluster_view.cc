@@ -205,8 +205,9 @@ std::optional<InventoryOptions> inventory_options(const spec::JobSpec& spec) {
   if (wants_devices(spec))
     return InventoryOptions{true, spec.mapping.machine, process::claim_scope(spec.environment, "")};
   const auto policy = policy_of(request.ranks);
-  const bool over_objects =
-      spec.mapping.map.span || spec.mapping.map.kind == spec::MapBy::Kind::kPerUnit;
+  const bool over_objects = spec.mapping.map.span ||
+                            spec.mapping.rank.kind == spec::RankBy::Kind::kSpan ||
+                            spec.mapping.map.kind == spec::MapBy::Kind::kPerUnit;
   if ((policy.ok() && needs_topology(*policy)) || over_objects || shows_machine(spec))
     return InventoryOptions{};
   return std::nullopt;
@@ -247,8 +248,8 @@ Result<PlacedJob> place_on_cluster(const spec::JobSpec& spec, std::vector<Cluste
   if (!cluster.unknown.ok()) {
     const spec::BindTo& bind = spec.mapping.bind;
     if ((asks_for_binding(bind) && !bind.if_supported) || spec.display.topology)
-      return Status(cluster.unknown.code(),
-                    fmt::format("--bind-to, --display topo: {}", cluster.unknown.message()));
+      return base::invalid_argument(
+          fmt::format("--bind-to, --display topo: {}", cluster.unknown.message()));
     request.ranks.why_unbound = cluster.unknown.message();
   }
   auto placed = place_job(cluster.fabric, cluster.shares, request);
@@ -284,17 +285,40 @@ Result<PlacedJob> place_on_cluster(const spec::JobSpec& spec, std::vector<Cluste
   return out;
 }
 
+namespace {
+
+// The number of members for which the hosts have the processors of PE=N, at least 1.
+std::uint32_t members_of_pe(const ClusterView& cluster, const spec::MapBy& map) {
+  const spec::Unit cpu =
+      map.hwthread_cpus.value_or(false) ? spec::Unit::kHwThread : spec::Unit::kCore;
+  std::size_t out = 0;
+  for (const HostShare& share : cluster.shares)
+    out += topology::parts_of(usable_processors(cluster.fabric, share), cpu).size() / map.cpus;
+  return std::max(1U, static_cast<std::uint32_t>(out));
+}
+
+}  // namespace
+
 bool counts_objects(const spec::JobSpec& spec) {
-  return spec.mapping.map.kind == spec::MapBy::Kind::kPerUnit && spec.max == 0;
+  using Kind = spec::MapBy::Kind;
+  const spec::MapBy& map = spec.mapping.map;
+  const bool dealt =
+      map.kind == Kind::kDefault || map.kind == Kind::kSlot || map.kind == Kind::kUnit;
+  const bool by_cpus = dealt && map.cpus > 1 && spec.mapping.cpu_set.empty() &&
+                       spec.compat == spec::Compat::kOpenMpi;
+  return spec.max == 0 && (map.kind == Kind::kPerUnit || by_cpus);
 }
 
 Result<spec::MemberRange> members_of(const spec::JobSpec& spec,
                                      const std::vector<ClusterHost>& hosts) {
   if (!counts_objects(spec)) return spec::MemberRange{spec.min, spec.max};
   REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(spec, hosts, false));
-  if (!cluster.unknown.ok()) return cluster.unknown;
   const spec::MapBy& map = spec.mapping.map;
-  const std::uint32_t members = members_of_ppr(cluster.fabric, cluster.shares, spec.mapping);
+  const bool ppr = map.kind == spec::MapBy::Kind::kPerUnit;
+  if (!cluster.unknown.ok() && !ppr) return spec::MemberRange{spec.min, spec.max};
+  if (!cluster.unknown.ok()) return cluster.unknown;
+  const std::uint32_t members = ppr ? members_of_ppr(cluster.fabric, cluster.shares, spec.mapping)
+                                    : members_of_pe(cluster, map);
   if (members > 0) return spec::MemberRange{members, members};
   return base::invalid_argument(
       fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, spec::unit_name(map.unit),

@@ -40,8 +40,8 @@ void keep_granted(const spec::HostRequest& granted, HostInventory& inventory);
                                                        std::vector<ClusterHost> hosts,
                                                        JobRequest request);
 
-// The number of members that the options request: -np, or without it the number that --map-by
-// ppr:N:OBJECT gives on these hosts. Uses `hosts`, with inventories, only if counts_objects(spec).
+// The number of members that the options request: -np, or without it what ppr:N:OBJECT or PE=N
+// gives on these hosts. Uses `hosts`, with inventories, only if counts_objects(spec).
 [[nodiscard]] base::Result<spec::MemberRange> members_of(const spec::JobSpec& spec,
                                                          const std::vector<ClusterHost>& hosts);
 [[nodiscard]] bool counts_objects(const spec::JobSpec& spec);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/printable.h"
 
@@ -28,13 +29,20 @@ class Mapper {
   }
 
  private:
-  // Marks the hosts on which this program may run.
+  // Marks the hosts on which this program may run, and orders them.
   void choose_hosts(std::size_t app) {
+    const auto count = static_cast<std::uint32_t>(request_.hosts.size());
     const bool limited = app < request_.only_hosts.size() && !request_.only_hosts[app].empty();
-    allowed_.clear();
-    for (const spec::HostRequest& host : request_.hosts)
-      allowed_.push_back(!limited || std::ranges::find(request_.only_hosts[app], host.name) !=
-                                         request_.only_hosts[app].end());
+    allowed_.assign(count, !limited);
+    order_.clear();
+    for (std::uint32_t host = 0; !limited && host < count; ++host) order_.push_back(host);
+    if (!limited) return;
+    for (const std::string& name : request_.only_hosts[app]) {
+      const auto found = std::ranges::find(request_.hosts, name, &spec::HostRequest::name);
+      if (found == request_.hosts.end()) continue;
+      order_.push_back(static_cast<std::uint32_t>(found - request_.hosts.begin()));
+      allowed_[order_.back()] = true;
+    }
   }
 
   // What one program says counts for all.
@@ -78,8 +86,7 @@ class Mapper {
     }
     if (left > 0) return too_many(count);
     if (ranks_go_round(round)) return go_round(added);
-    for (std::uint32_t host = 0; host < added.size(); ++host)
-      host_of_.insert(host_of_.end(), added[host], host);
+    for (const std::uint32_t host : in_use_) host_of_.insert(host_of_.end(), added[host], host);
     return {};
   }
 
@@ -111,10 +118,13 @@ class Mapper {
     };
     if (most_of_app_ != 0) leave(most_of_app_);
     if (!request_.most.empty()) leave(request_.most[host]);
-    return free;
+    if (request_.most_bound.empty()) return free;
+    const std::uint32_t most = request_.most_bound[host];
+    return std::min(free, most > used_[host] ? most - used_[host] : 0);
   }
 
   void take(std::uint32_t host, std::uint32_t count, std::vector<std::uint32_t>& added) {
+    if (count > 0 && used_[host] == 0) in_use_.push_back(host);
     added[host] += count;
     used_[host] += count;
     of_app_[host] += count;
@@ -122,7 +132,7 @@ class Mapper {
 
   // Fills host after host. Returns the number of members without a place.
   std::uint32_t fill(std::uint32_t left, std::vector<std::uint32_t>& added) {
-    for (std::uint32_t host = 0; host < used_.size() && left > 0; ++host) {
+    for (const std::uint32_t host : order_) {
       const std::uint32_t count = std::min(left, within_slots(host));
       take(host, count, added);
       left -= count;
@@ -135,8 +145,8 @@ class Mapper {
   std::uint32_t deal(std::uint32_t left, std::vector<std::uint32_t>& added, Limit limit) {
     for (bool placed = true; left > 0 && placed;) {
       placed = false;
-      for (std::uint32_t host = 0; host < used_.size() && left > 0; ++host) {
-        if ((this->*limit)(host) == 0) continue;
+      for (const std::uint32_t host : order_) {
+        if (left == 0 || (this->*limit)(host) == 0) continue;
         take(host, 1, added);
         --left;
         placed = true;
@@ -149,7 +159,7 @@ class Mapper {
   base::Status go_round(std::vector<std::uint32_t>& added) {
     for (bool placed = true; placed;) {
       placed = false;
-      for (std::uint32_t host = 0; host < added.size(); ++host) {
+      for (const std::uint32_t host : in_use_) {
         if (added[host] == 0) continue;
         --added[host];
         host_of_.push_back(host);
@@ -169,17 +179,21 @@ class Mapper {
     std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
     if (request_.most_of_list != 0 && !request_.oversubscribe)
       each += fmt::format(", at most {} on each for the list of processors", request_.most_of_list);
-    return base::resource_exhausted(
-        fmt::format("{} requested{}; {} available on {}{}", base::counted(count, "member"), each,
-                    base::counted(slots, "slot"), base::counted(hosts, "host"),
-                    request_.oversubscribe ? " (max_slots of the host file)"
-                                           : "; --oversubscribe allows more"));
+    std::string message = fmt::format(
+        "{} requested{}; {} available on {}{}", base::counted(count, "member"), each,
+        base::counted(slots, "slot"), base::counted(hosts, "host"),
+        request_.oversubscribe ? " (max_slots of the host file)" : "; --oversubscribe allows more");
+    const bool only_slots = each.empty() && request_.most.empty() && request_.most_bound.empty();
+    return only_slots ? base::unavailable(std::move(message))
+                      : base::resource_exhausted(std::move(message));
   }
 
   const HostMapRequest& request_;
   std::vector<std::uint32_t> host_of_;
   std::vector<std::uint32_t> used_, of_app_;  // members on each host: of all programs, of this one
   std::vector<bool> allowed_;                 // of each host, for this program
+  std::vector<std::uint32_t> order_;          // of the hosts to fill, for this program
+  std::vector<std::uint32_t> in_use_;         // hosts in the order of their first members
   std::uint32_t most_of_app_ = 0;
   std::uint32_t host_ = 0, in_block_ = 0;  // if cyclic: the next host, and its members in this turn
 };

@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/printable.h"
 #include "launcher/placement/explicit_places.h"
 #include "launcher/placement/gpu_ranks.h"
 #include "launcher/placement/host_map.h"
+#include "launcher/placement/own_processors.h"
 
 namespace regroup::placement {
 namespace {
@@ -53,6 +56,24 @@ bool is_of_hydra(const spec::Mapping& mapping) {
          mapping.rank.kind == spec::RankBy::Kind::kDefault;
 }
 
+// Members that must be bound go to the next host once the processors of one are used. Empty: they
+// need not be.
+Result<std::vector<std::uint32_t>> most_bound(const std::vector<HostShare>& hosts,
+                                              const PlaceRequest& request, const Policy& policy,
+                                              Processors& processors) {
+  std::vector<std::uint32_t> out;
+  const bool must = policy.bound && (policy.bind_asked || policy.map.cpus > 0) &&
+                    !request.mapping.bind.overload_allowed;
+  const bool dealt = policy.map.kind == Map::kSlot || policy.map.kind == Map::kUnit;
+  if (!must || !dealt || is_explicit(request, policy)) return out;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    REGROUP_ASSIGN_OR_RETURN(const auto members,
+                             members_with_processors(processors.of(i), request, policy));
+    out.push_back(members);
+  }
+  return out;
+}
+
 HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                             const JobRequest& request, const Policy& policy,
                             Processors& processors) {
@@ -83,11 +104,13 @@ HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<Ho
 // Ranks the members as if all hosts were one: consecutive ranks on consecutive objects, round
 // robin.
 Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& hosts,
-                                              const JobRequest& request, Processors& processors) {
+                                              const JobRequest& request, Processors& processors,
+                                              const std::vector<std::uint32_t>& bound) {
   const std::uint32_t members = request.ranks.members();
   std::vector<std::uint32_t> out, slots_left;
   for (const HostShare& host : hosts)
     slots_left.push_back(host.slots == 0 || request.ranks.oversubscribe ? members : host.slots);
+  for (std::size_t i = 0; i < bound.size(); ++i) slots_left[i] = std::min(slots_left[i], bound[i]);
   for (bool placed = true; out.size() < members && placed;) {
     placed = false;
     for (std::uint32_t host = 0; host < hosts.size(); ++host) {
@@ -100,11 +123,9 @@ Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& host
     }
   }
   if (out.size() == members) return out;
-  return Status(
-      base::Code::kResourceExhausted,
-      fmt::format("{} requested; {} fit into the slots of {}; --oversubscribe allows more",
-                  base::counted(members, "member"), out.size(),
-                  base::counted(hosts.size(), "host")));
+  return base::unavailable(fmt::format(
+      "{} requested; {} fit into the slots of {}; --oversubscribe allows more",
+      base::counted(members, "member"), out.size(), base::counted(hosts.size(), "host")));
 }
 
 Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fabric,
@@ -135,8 +156,18 @@ Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
   if (hosts.size() == 1) return std::vector<std::uint32_t>(request.ranks.members(), 0);
   if (map.kind == Map::kRankFile) return hosts_of_rank_file(fabric, hosts, request);
   const bool one_range = map.kind == Map::kUnit && map.span && request.hosts.empty();
-  if (one_range && map.unit != spec::Unit::kNode) return span_hosts(hosts, request, processors);
-  return map_to_hosts(host_request(fabric, hosts, request, policy, processors));
+  HostMapRequest wanted = host_request(fabric, hosts, request, policy, processors);
+  const auto mapped = [&](const std::vector<std::uint32_t>& bound) {
+    if (one_range && map.unit != spec::Unit::kNode)
+      return span_hosts(hosts, request, processors, bound);
+    wanted.most_bound = bound;
+    return map_to_hosts(wanted);
+  };
+  const auto bound = most_bound(hosts, request.ranks, policy, processors);
+  if (bound.ok() && !bound->empty()) {
+    if (auto found = mapped(*bound); found.ok()) return found;
+  }
+  return mapped({});  // on some host they do not fit, which says what could be done
 }
 
 // The request for one host: the job's ranks `ranks`.
@@ -166,6 +197,39 @@ Placement unbound(const Policy& policy, const PlaceRequest& request) {
   out.ranks.assign(request.members(),
                    Slot{{}, {}, "host", fmt::format("not bound: {}", policy.why_unbound)});
   return out;
+}
+
+// Numbers the members of each program over the objects of all hosts, one on each, again and again.
+// `mapped`: the host of each rank, in the order of hosts.
+void rank_over_objects(const std::vector<std::uint32_t>& mapped,
+                       const std::vector<std::uint32_t>& program_of, JobPlacement& out) {
+  struct Turn {
+    std::uint32_t program, number, host, rank;  // `number`: of earlier members on the object
+    auto operator<=>(const Turn&) const = default;
+  };
+  std::vector<Turn> turns;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::string>, std::uint32_t> on_object;
+  for (std::uint32_t rank = 0; rank < mapped.size(); ++rank) {
+    std::uint32_t& members = on_object[{program_of[rank], mapped[rank], out.slots[rank].object}];
+    turns.push_back({program_of[rank], members++, mapped[rank], rank});
+  }
+  std::ranges::sort(turns);
+  const std::vector<std::uint32_t> hosts = out.hosts;
+  std::vector<Slot> slots = std::move(out.slots);
+  out.slots.clear();
+  for (std::size_t rank = 0; rank < turns.size(); ++rank) {
+    out.hosts[rank] = hosts[turns[rank].rank];
+    out.slots.push_back(std::move(slots[turns[rank].rank]));
+  }
+}
+
+// Ranks span the objects of all hosts: as --rank-by says, or where it says nothing --map-by.
+bool ranks_span(const spec::Mapping& mapping, const Policy& policy) {
+  const bool by_object = policy.map.kind == Map::kUnit || policy.map.kind == Map::kPerUnit;
+  const bool spans = mapping.rank.kind == spec::RankBy::Kind::kDefault
+                         ? policy.map.span
+                         : mapping.rank.kind == spec::RankBy::Kind::kSpan;
+  return by_object && policy.map_unit != spec::Unit::kNode && spans;
 }
 
 Result<JobPlacement> place_by_processors(const topology::Fabric& fabric,
@@ -198,6 +262,8 @@ Result<JobPlacement> place_by_processors(const topology::Fabric& fabric,
     for (std::size_t i = 0; i < ranks.size(); ++i)
       out.slots[ranks[i]] = std::move(placed->ranks[i]);
   }
+  if (ranks_on.size() > 1 && ranks_span(request.ranks.mapping, policy))
+    rank_over_objects(mapped, program_of, out);
   return out;
 }
 

@@ -42,8 +42,8 @@ struct JobPlacement {
 
 // Places the job on `hosts`, in the order in which they are filled. If no member gets GPUs, uses
 // only the machines' `processors`. kInvalidArgument: the request names something that does not
-// exist, or is inconsistent. kResourceExhausted: it does not fit. Messages say what is available,
-// and the nearest request that fits.
+// exist, or is inconsistent. kUnavailable: it needs more slots; kResourceExhausted: it does not
+// fit. Messages say what is available, and the nearest request that fits.
 [[nodiscard]] base::Result<JobPlacement> place_job(const topology::Fabric& fabric,
                                                    const std::vector<HostShare>& hosts,
                                                    const JobRequest& request);

@@ -10,6 +10,7 @@
 
 #include "base/printable.h"
 #include "launcher/placement/explicit_places.h"
+#include "launcher/placement/own_processors.h"
 
 namespace regroup::placement {
 namespace {
@@ -166,19 +167,27 @@ std::vector<Assignment> ranked(const topology::Topology& topology, const Policy&
   return out;
 }
 
-// The first cpu of assignment number `turn` of an object; each takes policy.cpus cpus, and none may
-// span two packages.
-Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& policy,
-                              const std::vector<topology::ThreadSet>& cpus, std::uint32_t turn) {
+// The first cpus of the assignments that fit into an object; each takes policy.cpus cpus. Only
+// within a whole machine, whose packages nobody has named, does none span two packages.
+std::vector<std::size_t> first_cpus(const topology::Topology& topology, const Policy& policy,
+                                    const std::vector<topology::ThreadSet>& cpus) {
   const auto package = [&](std::size_t cpu) {
     return topology.threads[cpus[cpu][0]].part(spec::Unit::kPackage);
   };
   std::vector<std::size_t> starts;
   for (std::size_t at = 0; at + policy.cpus <= cpus.size();) {
-    const bool whole = package(at) == package(at + policy.cpus - 1);
+    const bool whole =
+        policy.map_unit != spec::Unit::kNode || package(at) == package(at + policy.cpus - 1);
     if (whole) starts.push_back(at);
     at += whole ? policy.cpus : 1;
   }
+  return starts;
+}
+
+// The first cpu of assignment number `turn` of an object.
+Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& policy,
+                              const std::vector<topology::ThreadSet>& cpus, std::uint32_t turn) {
+  const std::vector<std::size_t> starts = first_cpus(topology, policy, cpus);
   if (starts.empty()) {
     return base::resource_exhausted(
         fmt::format("PE={}: no package has that many {}", policy.cpus, cpu_word(policy)));
@@ -294,6 +303,11 @@ Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequ
   return policy;
 }
 
+// Members are mapped within the processors of --cpu-set.
+bool maps_within_list(const spec::Mapping& mapping) {
+  return mapping.map.kind != spec::MapBy::Kind::kDefault && !mapping.cpu_set.empty();
+}
+
 Status place_by_objects(const topology::Topology& topology, const PlaceRequest& request,
                         Placement& out) {
   const Policy& policy = out.policy;
@@ -317,8 +331,7 @@ Status place_by_objects(const topology::Topology& topology, const PlaceRequest& 
 
 Result<Placement> place_on_processors(const topology::Topology& whole,
                                       const PlaceRequest& request) {
-  const bool listed =
-      request.mapping.map.kind != spec::MapBy::Kind::kDefault && !request.mapping.cpu_set.empty();
+  const bool listed = maps_within_list(request.mapping);
   REGROUP_ASSIGN_OR_RETURN(auto allowed, listed ? only_cpu_set(whole, request.mapping)
                                                 : Result<topology::Topology>(whole));
   const topology::Topology& topology = allowed;
@@ -336,6 +349,17 @@ Result<Placement> place_on_processors(const topology::Topology& whole,
     if (listed) slot.threads = threads_with(whole, slot.cpus);
   }
   return out;
+}
+
+Result<std::uint32_t> members_with_processors(const topology::Topology& topology,
+                                              const PlaceRequest& request, const Policy& policy) {
+  REGROUP_ASSIGN_OR_RETURN(const auto allowed, maps_within_list(request.mapping)
+                                                   ? only_cpu_set(topology, request.mapping)
+                                                   : Result<topology::Topology>(topology));
+  REGROUP_ASSIGN_OR_RETURN(const auto objects, objects_of(allowed, policy));
+  std::size_t members = 0;
+  for (const auto& cpus : objects.cpus) members += first_cpus(allowed, policy, cpus).size();
+  return static_cast<std::uint32_t>(members);
 }
 
 std::uint32_t members_of_ppr(const topology::Topology& topology, const spec::Mapping& mapping) {

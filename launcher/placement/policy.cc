@@ -92,15 +92,15 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
   return {};
 }
 
-// With ranking by object, and with ppr, consecutive ranks stay together; any other ranking goes
-// round robin over objects.
+// With ranking by object, and with ppr, consecutive ranks stay together; any other ranking, and
+// that of a mapping that spans hosts, goes round robin over objects.
 void default_rank(const spec::Mapping& mapping, Policy& out) {
   const spec::RankBy& rank = mapping.rank;
   out.rank_unit = out.map_unit;
-  if (out.map.kind == Map::kPerUnit) {
+  if (rank.kind == spec::RankBy::Kind::kDefault) {
+    out.fill = !out.map.span && !rank.span;
+  } else if (out.map.kind == Map::kPerUnit) {
     out.fill = rank.kind != spec::RankBy::Kind::kSpan && !rank.span;
-  } else if (rank.kind == spec::RankBy::Kind::kDefault) {
-    out.fill = !out.map.span;
   } else {
     out.fill = rank.kind == spec::RankBy::Kind::kFill || rank.fill;
   }

@@ -243,7 +243,13 @@ TWO_HOSTS = {"hosts": "a slots=4\nb slots=4\n"}
         (
             ["-np", "1", "-H", "b:2", "cat", ":", "-np", "3", "-H", "a:2,b:1"],
             {},
-            ["b 0-1", "b 2-3", "b 4-5", "a 0-1"],
+            ["b 0-1", "b 2-3", "a 0-1", "a 2-3"],
+        ),
+        # A program without -H has the order of the file.
+        (
+            ["--hostfile", "hosts", "-np", "2", "cat", ":", "-np", "1", "-H", "b:1,a:4"],
+            {"hosts": "a slots=1\nb slots=2\n"},
+            ["a 0-1", "a 2-3", "b 0-1"],
         ),
         # As many members as a list names processors run on each host.
         (["-H", "a:5,b", "--cpu-set", "0,1", "-np", "3"], {}, ["a 0-3", "a 0-3", "b 0-3"]),

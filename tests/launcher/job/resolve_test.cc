@@ -21,7 +21,8 @@ spec::JobSpec parsed(const std::string& line) {
   const std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
   cli::ParseContext context;
   context.read_file = [](const std::string& path) {
-    return base::Result<std::string>(base::not_found(path));
+    return path == "hosts" ? base::Result<std::string>("a slots=2\nb slots=2\n")
+                           : base::Result<std::string>(base::not_found(path));
   };
   auto command = cli::parse_command_line(words, context);
   EXPECT_TRUE(command.ok()) << line << ": " << command.status().message();
@@ -106,6 +107,14 @@ TEST(Resolve, CountsPlacesAndBindsMembers) {
        "3:3 start 3 of 3 slots, V 4 | 3 on 1,2,2"},
       {"-np 2 -H localhost:1,b:1 --launcher fork --bind-to none p",
        "2:2 start 2 of 2 slots, V 2 | 2 on 0,1"},
+      {"--map-by :PE=2 p", "2:2 start 2 of 4 slots, V 2 | 2 on 0,0 [0,1] [2,3]"},
+      {"-H a:1,b:1 --launcher fork --map-by slot:PE=2 p",
+       "2:2 start 2 of 2 slots, V 2 | 2 on 1,2 [0,1] [0,1]"},
+      {"-np 2 -H localhost:4,b:1 --launcher fork --cpu-set 1 p",
+       "2:2 start 2 of 5 slots, V 2 | 2 on 0,1 [1] [1]"},
+      // A program without -H has the order of the file.
+      {"--hostfile hosts --launcher fork --bind-to none -np 1 p : -H b:2,a:2 -np 1 q",
+       "2:2 start 2 of 4 slots, V 2 | 1+1 on 1,2"},
       {"-np 2 -H a:1,b:1 --launcher fork --bind-to core p",
        "2:2 start 2 of 2 slots, V 2 | 2 on 1,2 [0] [0]"},
   };
@@ -116,6 +125,8 @@ TEST(Resolve, RefusesWithTheStatusOfTheDialect) {
   EXPECT_THAT(resolved("-np 5 p"), HasSubstr("1: 5 members requested, 4 slots"));
   EXPECT_THAT(resolved("--compat=mpich -np 2 --bind-to l3cache p"), HasSubstr("255: "));
   EXPECT_THAT(resolved("-np 2 --bind-to l3cache p"), HasSubstr("213: "));
+  const std::string full = "-H a:3 --launcher fork --bind-to none -np 1 p : -H b -np 2 p";
+  EXPECT_THAT(resolved(full), HasSubstr("1: 2 members requested; 1 slot available on 1 host"));
   EXPECT_THAT(resolved("-np 2 --stdin 2 p"), HasSubstr("1: --stdin 2: expected a rank"));
 }
 

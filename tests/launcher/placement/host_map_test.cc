@@ -38,7 +38,9 @@ TEST(HostMap, RanksByNodeOrBySlotHoweverItMaps) {
 TEST(HostMap, PutsEachProgramOnItsOwnHostsOnly) {
   HostMapRequest request = on({{"a", 4}, {"b", 4}}, {1, 2, 3});
   request.only_hosts = {{"b"}, {"a"}, {}};
-  EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 0, 1, 0, 0}));
+  request.only_hosts[2] = {"b", "a"};
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 0, 1, 1, 1}));
   request.counts = {1, 5, 1};
   const auto refused = map_to_hosts(request);
   ASSERT_FALSE(refused.ok());
@@ -69,9 +71,24 @@ TEST(HostMap, PutsTheRequestedNumberOnEachHost) {
 
 TEST(HostMap, RefusesMoreMembersThanFit) {
   const auto mapped = map_to_hosts(on({{"a", 2}, {"b", 1}}, {4}));
-  EXPECT_EQ(mapped.code(), base::Code::kResourceExhausted);
+  EXPECT_EQ(mapped.code(), base::Code::kUnavailable);
   EXPECT_EQ(mapped.status().message(),
             "4 members requested; 3 slots available on 2 hosts; --oversubscribe allows more");
+}
+
+TEST(HostMap, GoesToTheNextHostOnceTheProcessorsOfOneAreUsed) {
+  HostMapRequest request = on({{"a", 5}, {"b", 5}}, {1, 3});
+  request.most_bound = {2, 2};
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1}));
+  request.counts = {1, 4};
+  EXPECT_EQ(map_to_hosts(request).code(), base::Code::kResourceExhausted);
+}
+
+TEST(HostMap, TellsTooFewSlotsFromOtherLimits) {
+  HostMapRequest request = on({{"a", 2}}, {3});
+  EXPECT_EQ(map_to_hosts(request).code(), base::Code::kUnavailable);
+  request.per_host = {1};
+  EXPECT_EQ(map_to_hosts(request).code(), base::Code::kResourceExhausted);
 }
 
 TEST(HostMap, SharesMembersBeyondTheSlotsEvenly) {
@@ -100,7 +117,7 @@ TEST(HostMap, NeverExceedsMaxSlots) {
   request.oversubscribe = true;
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1, 1}));
   request.counts = {6};
-  EXPECT_EQ(map_to_hosts(request).code(), base::Code::kResourceExhausted);
+  EXPECT_EQ(map_to_hosts(request).code(), base::Code::kUnavailable);
 }
 
 TEST(HostMap, FollowsTheGivenSequence) {

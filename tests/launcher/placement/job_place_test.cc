@@ -137,6 +137,31 @@ TEST(JobPlace, GoesToTheNextHostWhereAListOfProcessorsIsUsed) {
   EXPECT_THAT(placed(of_processors(2, 9), asked).hosts, ElementsAre(0, 0, 0, 1, 1));
 }
 
+TEST(JobPlace, GoesToTheNextHostWhereMembersMustBeBound) {
+  const Cluster cluster = of_processors(2, 9);
+  for (const char* map : {"", "slot", "core", "package"})
+    EXPECT_THAT(placed(cluster, request({6}, map, "core")).hosts, ElementsAre(0, 0, 0, 0, 1, 1));
+  EXPECT_THAT(placed(cluster, request({1, 2}, "slot:PE=2")).hosts, ElementsAre(0, 0, 1));
+  EXPECT_THAT(placed(cluster, request({6}, "package:span", "core")).hosts,
+              ElementsAre(0, 0, 1, 1, 0, 0));
+  EXPECT_THAT(refusal(cluster, request({9}, "core", "core")),
+              HasSubstr("overload-allowed permits sharing"));
+  // Members that need not be bound, or may share processors, fill the slots.
+  EXPECT_THAT(placed(cluster, request({6}, "core")).hosts, Each(0U));
+  EXPECT_THAT(placed(cluster, request({6}, "core", "core:overload-allowed")).hosts, Each(0U));
+}
+
+TEST(JobPlace, RanksBySpanOverTheObjectsOfAllHosts) {
+  JobRequest asked = request({7}, "package", "core");
+  asked.ranks.mapping.rank.kind = spec::RankBy::Kind::kSpan;
+  const JobPlacement out = placed(of_processors(2), asked);
+  EXPECT_THAT(out.hosts, ElementsAre(0, 0, 1, 1, 0, 0, 1));
+  EXPECT_THAT(cpus(out), ElementsAre(Cpus{0, 1}, Cpus{4, 5}, Cpus{0, 1}, Cpus{4, 5}, Cpus{2, 3},
+                                     Cpus{6, 7}, Cpus{2, 3}));
+  asked.ranks.counts = {1, 5};
+  EXPECT_THAT(placed(of_processors(2), asked).hosts, ElementsAre(0, 0, 0, 1, 1, 0));
+}
+
 TEST(JobPlace, NamesTheHostThatCannotBind) {
   Cluster cluster = of_processors(2);
   cluster.hosts[1].cpus = {0, 1};

@@ -112,6 +112,23 @@ TEST(Place, GivesProgramsOfPprProcessorsOfTheirOwnWhileThereAreSome) {
   EXPECT_THAT(placement[8], ElementsAre(14, 15));
 }
 
+TEST(Place, GivesMembersTheNextProcessorsOfAnObjectOfSeveralPackages) {
+  auto flat = topology::synthetic_topology("[numa] package:2 core:3 pu:1");
+  ASSERT_TRUE(flat.ok()) << flat.status().message();
+  EXPECT_THAT(cpus(place_on_processors(*flat, request(3, "numa:PE=2"))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4, 5)));
+  // Where no object is named, a member stays within a package.
+  EXPECT_THAT(cpus(place_on_processors(*flat, request(2, "slot:PE=2"))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(3, 4)));
+  EXPECT_EQ(place_on_processors(*flat, request(3, "slot:PE=2")).code(),
+            base::Code::kResourceExhausted);
+}
+
+TEST(Place, RanksMembersOfPprOverObjectsWhereTheMappingSpansHosts) {
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "ppr:2:package:SPAN", "core"))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(2, 3)));
+}
+
 TEST(Place, SkipsAFullObject) {
   const topology::Topology uneven =
       topology::restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
