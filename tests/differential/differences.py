@@ -96,6 +96,18 @@ def mentions(found) -> int:
     return sum(int(word.partition(":")[2] or 1) for word in words)
 
 
+def mentions_of_host(found, host: str) -> int:
+    words = [word for o in options(found) if o[0] == "-H" for word in o[1].split(",")]
+    parts = [word.partition(":") for word in words]
+    return sum(int(slots or 1) for name, _, slots in parts if name.replace("{host}", HOST) == host)
+
+
+def exceeds_mentions(found) -> bool:
+    """Some host of -H has more members than -H gives it slots."""
+    hosts = [place.host for place in found.ours.places]
+    return any(hosts.count(host) > mentions_of_host(found, host) > 0 for host in set(hosts))
+
+
 def names_hosts_twice(found) -> bool:
     """Two programs have an -H of their own that names the same host."""
     lists = [
@@ -134,6 +146,23 @@ def goes_on_here(found) -> bool:
         (0, None),
     )
     return five is not None and at >= first > 0 and five.host == HOST
+
+
+def leaves_used_object(found) -> bool:
+    """The first member elsewhere is one of a later program, where 5.0.11 has gone to a next host
+    although this one has slots left."""
+    counts = [int(o[1]) for p in found.line.programs for o in p if o[0] == "-np"]
+    pairs = zip(found.ours.places, found.five.places, strict=False)
+    at, hosts = next(
+        (
+            (rank, (ours.host, five.host))
+            for rank, (ours, five) in enumerate(pairs)
+            if ours.host != five.host
+        ),
+        (0, None),
+    )
+    before = [place.host for place in found.five.places[:at]]
+    return hosts is not None and len(counts) > 1 and at >= counts[0] and hosts[0] in before
 
 
 # What regroup and 5.0.11, which says nothing of some, say of one and the same fault.
@@ -197,6 +226,41 @@ REASONS = [
         "once all cores of one are used",
         f"{GUIDE}; {PRRTE}: prte_rmaps_rr_byobj()",
         lambda found: found.kind == "host" and crowded(found),
+    ),
+    Reason(
+        "A job that has as many slots on this host contacts no other; 5.0.11 goes there once all "
+        "cores are used, 4.1.4 refuses, too",
+        f"{GUIDE}: Hosts of a list that a job does not need",
+        lambda found: (
+            found.kind == "accept"
+            and "not needed and not used" in found.ours.said
+            and "permits sharing" in found.ours.said
+        ),
+    ),
+    Reason(
+        "A later program fills the slots of a host; 5.0.11 goes to the next one where earlier "
+        "programs have used the cores of some object",
+        f"{GUIDE}; {PRRTE}: prte_rmaps_rr_byobj(), outofcpus",
+        lambda found: found.kind == "host" and leaves_used_object(found),
+    ),
+    Reason(
+        "A core of a package is counted within it; 5.0.11 takes all packages to be as large",
+        "findings/openmpi-rankfile-uneven-packages.sh",
+        lambda found: (
+            found.kind == "processors"
+            and found.line.machine == "uneven"
+            and any(re.search(r"slot=[1-9]\d*:", row) for row in rows(found, "ranks"))
+        ),
+    ),
+    Reason(
+        "PE=N that no object has is refused, as in 4.1.4; with overload-allowed 5.0.11 binds to "
+        "fewer",
+        "mpirun(1) of 4.1.4",
+        lambda found: (
+            not found.ours.accepted
+            and "overload-allowed" in words(found)
+            and re.search(r"no \w+ has \d+ (cores|hardware)", found.ours.said)
+        ),
     ),
     Reason(
         "ppr starts no more members than -np says",
@@ -270,7 +334,7 @@ REASONS = [
         "max_slots of the host file holds also where -H gives the host more slots",
         "mpirun(1): max_slots is a hard limit",
         lambda found: (
-            found.kind == "accept" and not found.ours.accepted and "(max_slots)" in found.ours.said
+            found.kind == "accept" and not found.ours.accepted and "max_slots" in found.ours.said
         ),
     ),
     Reason(
@@ -282,7 +346,7 @@ REASONS = [
             and has(found, "-H")
             and has(found, "--hostfile")
             and full(found)
-            and len(found.ours.places) > mentions(found)
+            and (len(found.ours.places) > mentions(found) or exceeds_mentions(found))
         ),
     ),
     Reason(
@@ -316,7 +380,8 @@ REASONS = [
         "ppr:N:hwthread binds to its object; 5.0.11 to the core",
         "mpirun(1) of 5.0.11, --bind-to: the mapped object is the default",
         lambda found: (
-            found.kind == "processors" and re.match(r"ppr:\d+:hwthread", value(found, "--map-by"))
+            re.match(r"ppr:\d+:hwthread", value(found, "--map-by"))
+            and (found.kind == "processors" or (ours_only(found) and found.five.status == 77))
         ),
     ),
     Reason(
@@ -419,6 +484,17 @@ REASONS = [
         lambda found: found.as_four and "nolocal: excludes this host" in found.ours.said,
     ),
     Reason(
+        "A program of ppr takes as many slots as -np says; in 5.0.11 as many as ppr gives, so that "
+        "later programs find too few",
+        GUIDE,
+        lambda found: (
+            ours_only(found)
+            and by_ppr(found)
+            and len(found.line.programs) > 1
+            and said(found, "not enough slots")
+        ),
+    ),
+    Reason(
         "ppr counts the members of each program, as in 4.1.4; in 5.0.11 those of all",
         "mpirun(1) of 4.1.4",
         lambda found: (
@@ -493,20 +569,6 @@ REASONS = [
         ),
     ),
     Reason(
-        "NOT YET: without -np as many members as PE=N leaves room for",
-        f"{PRRTE}: rmaps_base_map_job.c",
-        lambda found: (
-            not has(found, "-np")
-            and "PE=" in value(found, "--map-by").upper()
-            and not found.ours.accepted
-        ),
-    ),
-    Reason(
-        "NOT YET: PE=N may span packages where the mapped object does",
-        f"{PRRTE}: rmaps_base_binding.c",
-        lambda found: not found.ours.accepted and "no package has that many" in found.ours.said,
-    ),
-    Reason(
         "A later program takes the next slots in the order of the hosts; 5.0.11 goes on with this "
         "host, wherever it is listed",
         f"{PRRTE}: prte_rmaps_base_get_starting_point()",
@@ -516,21 +578,6 @@ REASONS = [
         "NOT YET: --map-by seq binds more than two members to NUMA nodes, if -np says how many",
         f"{PRRTE}: prte_hwloc_base_set_default_binding()",
         lambda found: found.kind == "processors" and "seq" in value(found, "--map-by"),
-    ),
-    Reason(
-        "NOT YET: --rank-by span goes over the objects of all hosts",
-        f"{PRRTE}: prte_rmaps_base_compute_vpids()",
-        lambda found: value(found, "--rank-by") == "span",
-    ),
-    Reason(
-        "NOT YET: members that must be bound go to the next host once the cores of one are used",
-        f"{PRRTE}: prte_rmaps_rr_byobj(); docs/dev/open-work.md",
-        lambda found: (
-            found.kind == "accept"
-            and not found.ours.accepted
-            and "permits sharing" in found.ours.said
-            and len({place.host for place in found.five.places}) > 1
-        ),
     ),
 ]
 
