@@ -10,16 +10,19 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <string_view>
 
 namespace regroup::metrics {
 namespace {
 
 // Reads the file with a single read(), since there is one for each process of the machine.
-std::string read_small(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+// `folder`: of a relative path.
+std::string read_small(const std::string& path, int folder = AT_FDCWD) {
+  const int fd = ::openat(folder, path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};
   std::array<char, 4096> bytes;
   const ssize_t count = ::read(fd, bytes.data(), bytes.size());
@@ -32,25 +35,37 @@ struct Stat {
   Usage usage;
 };
 
-std::optional<Stat> parse_stat(const std::string& text) {
+// Fields behind the last ')' of /proc/PID/stat, the state being the first.
+enum Field : std::size_t {
+  kGroup = 2,
+  kUser = 11,
+  kSystem,
+  kWaitedUser,
+  kWaitedSystem,
+  kPages = 21
+};
+
+// Without streams: it is called for each process of the machine.
+std::optional<Stat> parse_stat(std::string_view text) {
   const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return {};
-  std::istringstream rest(text.substr(name_end + 1));
-  char state = 0;
-  long parent = 0;
-  Stat out;
-  if (!(rest >> state >> parent >> out.group)) return {};
-  std::string skipped;
-  for (int i = 0; i < 8; ++i) rest >> skipped;  // session to cmajflt
-  std::uint64_t user = 0, system = 0, waited_user = 0, waited_system = 0, pages = 0;
-  rest >> user >> system >> waited_user >> waited_system;
-  for (int i = 0; i < 6; ++i) rest >> skipped;  // priority to vsize
-  rest >> pages;
-  if (!rest) return {};
-  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  out.usage = {static_cast<double>(user + system + waited_user + waited_system) / ticks,
-               pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)), 1};
-  return out;
+  if (name_end == std::string_view::npos) return {};
+  std::array<std::uint64_t, kPages + 1> fields{};
+  const char* at = text.data() + name_end + 1;
+  const char* const end = text.data() + text.size();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    while (at != end && *at == ' ') ++at;
+    const char* const begin = at;
+    while (at != end && *at != ' ' && *at != '\n') ++at;
+    if (begin == at) return {};
+    const bool used = i == kGroup || (i >= kUser && i <= kWaitedSystem) || i == kPages;
+    if (used && std::from_chars(begin, at, fields.at(i)).ptr != at) return {};
+  }
+  static const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t spent =
+      fields[kUser] + fields[kSystem] + fields[kWaitedUser] + fields[kWaitedSystem];
+  return Stat{static_cast<pid_t>(fields[kGroup]),
+              {static_cast<double>(spent) / ticks, fields[kPages] * page, 1}};
 }
 
 std::optional<std::uint64_t> number_in(const std::string& path) {
@@ -78,11 +93,11 @@ std::map<pid_t, Usage> usage_of_process_groups(const std::string& root) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(proc.c_str()), &::closedir);
   if (folder == nullptr) return out;
   while (const dirent* entry = ::readdir(folder.get())) {
-    const std::string name = entry->d_name;
+    std::string name = entry->d_name;
     if (!std::all_of(name.begin(), name.end(),
                      [](unsigned char c) { return std::isdigit(c) != 0; }))
       continue;
-    const auto stat = parse_stat(read_small(fmt::format("{}/{}/stat", proc, name)));
+    const auto stat = parse_stat(read_small(name.append("/stat"), ::dirfd(folder.get())));
     if (!stat) continue;  // it has ended
     Usage& group = out[stat->group];
     group.cpu_seconds += stat->usage.cpu_seconds;
