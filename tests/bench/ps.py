@@ -1,11 +1,13 @@
 """The parameter server beside a bare loop over an array: sparse pulls and pushes with row-wise
 Adagrad, 1M rows of 64 floats, ids by Zipf's law with exponent 1.05; a dense push and pull of 100 MB
-with SGD.
+with SGD; four clients in mode ssp, of which each is slow now and then.
 
 Both sides get the same batches in turn and are verified before each pair. `store` calls the store's
 functions in one process (ps_store_cases.cc). `client` pushes through a lane until a server process
 has applied it, and pulls without the server (ps_client_cases.cc). The bare loop has no log, no CRC,
-no index and no second version of a row.
+no index and no second version of a row. `ssp` runs the same turns, whose work is sleep, with
+staleness 4 and with 0 (ps_ssp_cases.cc); the simulation costs nothing but the sleep. A client that
+is slow in all turns holds the others up whatever the staleness is: no row is about that.
 
   ./dev bench ps --only store
 """
@@ -23,6 +25,32 @@ CASES = {  # by program: the case, what it is, and what is asked of it, as a par
         ("push", f"sparse push of {ROWS} by a client, until it is applied", 0.35),
     ],
 }
+
+
+STALE, STRICT = "staleness 4", "staleness 0"
+ASKED_OF_SSP = 1.4  # of the turns per second with staleness 0
+
+
+def ssp_rows(quick: bool) -> tuple[list[Row], list[Figure]]:
+    found = common.samples_of("ps_ssp_cases", 10 if quick else 60, "ps")
+    what = "100 turns of 4 clients in mode ssp, slow ones change"
+    ours = found[STALE]
+    rivals = [STRICT, f"{STALE}, simulated", f"{STRICT}, simulated", "no bound, simulated"]
+    row = Row(
+        *("ps", what, "ms", common.summarize(ours)),
+        {name: common.summarize(found[name]) for name in rivals},
+        (STRICT,),
+    )
+    ratio = paired_ratio(ours, found[STRICT])
+    ideal = paired_ratio(found[f"{STALE}, simulated"], found[f"{STRICT}, simulated"])
+    free = paired_ratio(found["no bound, simulated"], found[f"{STRICT}, simulated"])
+    measured = (
+        f"measured {ratio:.3f} (median of {len(ours)} paired ratios); simulated {ideal:.3f}, and "
+        f"{free:.3f} without a bound"
+    )
+    met = ratio >= ASKED_OF_SSP if len(ours) >= ENOUGH else None
+    asked = f">= {ASKED_OF_SSP:g} of the speed with staleness 0"
+    return [row], [Figure(f"{what}: {STALE}", asked, measured, met)]
 
 
 def rows_of(side: str, quick: bool) -> tuple[list[Row], list[Figure]]:
@@ -46,11 +74,14 @@ def rows_of(side: str, quick: bool) -> tuple[list[Row], list[Figure]]:
 
 def main() -> None:
     options = common.parser(__doc__)
-    options.add_argument("--only", choices=list(CASES), help="these rows alone")
+    sides = [*CASES, "ssp"]
+    options.add_argument("--only", choices=sides, help="these rows alone")
     args = options.parse_args()
     rows, figures = [], []
-    for side in [args.only] if args.only else CASES:
-        more_rows, more_figures = rows_of(side, args.quick)
+    for side in [args.only] if args.only else sides:
+        more_rows, more_figures = (
+            ssp_rows(args.quick) if side == "ssp" else rows_of(side, args.quick)
+        )
         rows += more_rows
         figures += more_figures
     common.report(rows, args.json)
