@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/descriptor_message.h"
@@ -31,6 +33,36 @@ json server_status(const JobFiles& files) {
   const auto answer =
       base::receive_descriptors(socket->get(), base::SystemClock().now() + std::chrono::seconds(5));
   return answer.ok() ? json::parse(answer->text, nullptr, false) : json();
+}
+
+// Of clients in mode ssp; empty in mode async.
+std::string clock_lines(const json& status) {
+  const json clocks = status.value("clocks", json::array());
+  if (clocks.empty()) return "";
+  std::uint64_t lowest = ~std::uint64_t{0}, highest = 0;
+  for (const json& one : clocks) {
+    const auto clock = one.value("clock", std::uint64_t{0});
+    lowest = std::min(lowest, clock);
+    highest = std::max(highest, clock);
+  }
+  std::string out =
+      fmt::format("mode ssp, staleness {}: {}, clocks {} to {}\n", status.value("staleness", 0ULL),
+                  base::counted(clocks.size(), "client"), lowest, highest);
+  const auto turns = status.value("turns_by_staleness", std::vector<double>());
+  const double all = std::accumulate(turns.begin(), turns.end(), 0.0);
+  if (all > 0) out += "turns by clocks that the slowest client was behind:";
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i] > 0) out += fmt::format("  {}: {:.0f} %", i, 100 * turns[i] / all);
+  }
+  if (all > 0) out += "\n";
+  out += fmt::format("{:<14} {:>8} {:>10} {:>16} {}\n", "client", "pid", "clock", "held up others",
+                     "waits for");
+  for (const json& one : clocks) {
+    out += fmt::format("{:<14} {:>8} {:>10} {:>14.1f} s {}\n", one.value("name", ""),
+                       one.value("pid", 0), one.value("clock", 0ULL),
+                       one.value("held_up_others", 0.0), one.value("waits_for", "-"));
+  }
+  return out;
 }
 
 std::string server_lines(const json& status) {
@@ -70,7 +102,7 @@ std::string server_lines(const json& status) {
                        status.value("view", 0ULL), move.value("shard", 0U), move.value("from", 0U),
                        move.value("to", 0U), move.value("why", ""));
   }
-  return out;
+  return out + clock_lines(status);
 }
 
 std::string shown_value(const json& value) { return value.is_null() ? "-" : value.dump(); }

@@ -16,6 +16,7 @@
 #include "base/descriptor_message.h"
 #include "base/printable.h"
 #include "base/values.h"
+#include "collective/ps/consistency.h"
 #include "collective/ps/store.h"
 #include "launcher/process/due.h"
 #include "launcher/process/environment.h"
@@ -119,6 +120,35 @@ void add_shard(ServerUse& to, const StoreMemory& store, std::uint32_t shards) {
     const auto at = std::ranges::find(cuts, header->positions);
     to.tables[spec->name].insert(static_cast<std::size_t>(at - cuts.begin()));
   }
+}
+
+// Of mode ssp; nothing is added in mode async.
+void add_clocks(nlohmann::json& out, const collective::ps::Lanes& lanes) {
+  auto clocks = nlohmann::json::array();
+  for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
+    const collective::ps::Lane& lane = lanes.lane(i);
+    const std::uint64_t client = lane.client.load(), word = lane.clock.load();
+    if (client == 0 || word == 0) continue;
+    const std::chrono::duration<double, std::nano> held_up(
+        static_cast<double>(lane.held_up_others.load()));
+    nlohmann::json one{{"client", client - 1},
+                       {"name", collective::ps::name_of_client(lane)},
+                       {"pid", lane.process.load()},
+                       {"clock", word - 1},
+                       {"held_up_others", std::chrono::duration<double>(held_up).count()}};
+    // Clients write it, so it may be anything.
+    if (const std::uint64_t other = lane.waits_for.load();
+        other != 0 && other <= lanes.spec().lanes)
+      one["waits_for"] =
+          collective::ps::name_of_client(lanes.lane(static_cast<std::uint32_t>(other - 1)));
+    out["staleness"] = collective::ps::from_word(lane.consistency.load()).staleness.value_or(0);
+    clocks.push_back(std::move(one));
+  }
+  if (clocks.empty()) return;
+  out["clocks"] = std::move(clocks);
+  out["turns_by_staleness"] = nlohmann::json::array();
+  for (const auto& turns : lanes.header().turns_by_staleness)
+    out["turns_by_staleness"].push_back(turns.load());
 }
 
 }  // namespace
@@ -506,6 +536,7 @@ std::string ParameterServer::status_json() {
     out["moves"].push_back(
         {{"shard", move.shard}, {"from", move.from}, {"to", move.to}, {"why", move.why}});
   }
+  add_clocks(out, shards_.front().lanes);
   std::string text = out.dump();
   if (text.size() < base::kMostDescriptorText) return text;
   for (nlohmann::json& server : out["servers"]) server.erase("tables");  // too many to list

@@ -103,7 +103,10 @@ class ParameterServer {
   // "updates", "restarts", "tables"}: `bytes` are those in use; `tables`: by name the numbers of
   // the ranges, as "0-3,8"; "hangs": how often it was replaced since it hung; and, if it stands
   // still, "still_seconds" and "still_shard". For each move of the last view {"shard", "from",
-  // "to", "why"}.
+  // "to", "why"}. In mode ssp in addition {"staleness", "turns_by_staleness", "clocks"}: the bound;
+  // turns of all clients so far by how many clocks the slowest was behind, the last one with all
+  // beyond; for each client {"client", "name", "pid", "clock", "held_up_others"} and, while it
+  // waits, "waits_for", a name. `held_up_others`: seconds in which others waited for it.
   [[nodiscard]] std::string status_json();
 
  private:

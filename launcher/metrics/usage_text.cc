@@ -96,6 +96,12 @@ constexpr MemberMetric kOneServerMetrics[] = {
     {"regroup_ps_server_hangs_total", "counter", "Starts of the server after it had hung.",
      "hangs"}};
 
+// Of each of its clients in mode ssp.
+constexpr MemberMetric kClockMetrics[] = {
+    {"regroup_ps_clock", "gauge", "Turns that the client has completed.", "clock"},
+    {"regroup_ps_held_up_others_seconds_total", "counter",
+     "Time in which other clients waited for the client's clock.", "held_up_others"}};
+
 // Numbers of the parameter server that have a label besides the job.
 void add_labelled(std::string& out, const std::string& job, const json& server) {
   const auto labels = [&job](const char* name, const std::string& value) {
@@ -259,6 +265,15 @@ std::string prometheus_text(const std::string& status_json) {
     for (const json& each : server["servers"]) {
       metric.add(fmt::format("job=\"{}\",server=\"{}\"", job, each.value("server", 0U)), each,
                  one.field);
+    }
+  }
+  for (const MemberMetric& one : kClockMetrics) {
+    if (!server.is_object() || !server.contains("clocks")) break;
+    Metric metric(out, one.name, one.type, one.help);
+    for (const json& each : server["clocks"]) {
+      metric.add(fmt::format("job=\"{}\",client=\"{}\",name=\"{}\"", job,
+                             each.value("client", 0ULL), escaped(each.value("name", ""))),
+                 each, one.field);
     }
   }
   const json members = status.value("members", json::array());

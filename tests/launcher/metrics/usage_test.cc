@@ -229,7 +229,9 @@ TEST(UsageText, PrometheusShowsTheParameterServer) {
         {"store", {{"tables", 5}, {"free", 6}, {"log", 7}}},
         {"view", 3},
         {"servers",
-         {{{"server", 0}, {"ranges", 9}, {"updates", 5}}, {{"server", 1}, {"ranges", 7}}}}}}};
+         {{{"server", 0}, {"ranges", 9}, {"updates", 5}}, {{"server", 1}, {"ranges", 7}}}},
+        {"clocks",
+         {{{"client", 3}, {"name", "worker 2"}, {"clock", 12}, {"held_up_others", 0.5}}}}}}};
   const std::string text = prometheus_text(status.dump());
   EXPECT_THAT(text, HasSubstr("# TYPE regroup_ps_updates_total counter\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_updates_total{job=\"j\"} 81920\n"));
@@ -244,6 +246,10 @@ TEST(UsageText, PrometheusShowsTheParameterServer) {
                               "regroup_ps_server_ranges{job=\"j\",server=\"0\"} 9\n"
                               "regroup_ps_server_ranges{job=\"j\",server=\"1\"} 7\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_server_updates_total{job=\"j\",server=\"0\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE regroup_ps_clock gauge\n"
+                              "regroup_ps_clock{job=\"j\",client=\"3\",name=\"worker 2\"} 12\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_held_up_others_seconds_total{job=\"j\",client=\"3\","
+                              "name=\"worker 2\"} 0.5\n"));
   EXPECT_THAT(prometheus_text(R"({"job": "j"})"), testing::Not(HasSubstr("regroup_ps_")));
 }
 
