@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "collective/ps/consistency.h"
 #include "collective/ps/handover.h"
 #include "collective/ps/table.h"
 #include "python/errors.h"
@@ -75,6 +77,10 @@ void check_type(const char* call, const std::string& table, const char* what,
                                            what, collective::name_of(expected), got)));
 }
 
+ps::Consistency consistency_of(const std::string& mode, std::optional<std::int64_t> staleness) {
+  return {value_of(collective::ps::mode_of(mode)), staleness};
+}
+
 class PsMemory {
  public:
   PsMemory(std::uint64_t bytes, std::uint32_t shards, std::uint64_t seed) {
@@ -101,18 +107,23 @@ class PsMemory {
 
 class PsClient {
  public:
-  PsClient(const std::string& memory, std::uint64_t client, double deadline) {
+  PsClient(const std::string& memory, std::uint64_t client, double deadline,
+           const std::string& mode, std::optional<std::int64_t> staleness) {
+    const ps::Consistency consistency = consistency_of(mode, staleness);
     base::Result<std::unique_ptr<ps::Client>> attached = [&] {
       const nb::gil_scoped_release released;
-      return ps::Client::attach(
-          {.memory = memory, .client = client, .deadline = nanoseconds_of(deadline)});
+      return ps::Client::attach({.memory = memory,
+                                 .client = client,
+                                 .deadline = nanoseconds_of(deadline),
+                                 .consistency = consistency});
     }();
     client_ = value_of(std::move(attached));
   }
-  explicit PsClient(double deadline) {
+  PsClient(double deadline, const std::string& mode, std::optional<std::int64_t> staleness) {
+    const ps::Consistency consistency = consistency_of(mode, staleness);
     base::Result<std::unique_ptr<ps::Client>> joined = [&] {
       const nb::gil_scoped_release released;
-      return ps::join(nanoseconds_of(deadline));
+      return ps::join(consistency, nanoseconds_of(deadline));
     }();
     client_ = value_of(std::move(joined));
   }
@@ -188,6 +199,15 @@ class PsClient {
     }();
     check(status);
   }
+  [[nodiscard]] std::uint64_t clock() const { return opened_client()->clock(); }
+  std::uint64_t advance() {
+    const auto client = opened_client();
+    const base::Result<std::uint64_t> clock = [&] {
+      const nb::gil_scoped_release released;
+      return client->advance();
+    }();
+    return value_of(clock);
+  }
   void pull(std::uint32_t table, const ReadMemory& ids, nb::handle out) const {
     const auto client = opened_client();
     const ps::TableSpec& spec = client->spec_of({table});
@@ -244,8 +264,10 @@ void bind_ps(nb::module_& module) {
       .def_prop_ro("text", &PsMemory::text)
       .def_prop_ro("descriptors", &PsMemory::descriptors);
   nb::class_<PsClient>(module, "PsClient")
-      .def(nb::init<const std::string&, std::uint64_t, double>(), "memory"_a, "client"_a,
-           "deadline"_a = 600.0)
+      .def(nb::init<const std::string&, std::uint64_t, double, const std::string&,
+                    std::optional<std::int64_t>>(),
+           "memory"_a, "client"_a, "deadline"_a = 600.0, "mode"_a = "async",
+           "staleness"_a = nb::none())
       .def("open", &PsClient::open, "name"_a, "kind"_a, "rows"_a, "dim"_a, "dtype"_a, "init"_a,
            "optimizer"_a, "options"_a)
       .def("push", &PsClient::push, "table"_a, "ids"_a, "gradients"_a, "lr"_a)
@@ -253,11 +275,16 @@ void bind_ps(nb::module_& module) {
       .def("wait", &PsClient::wait, "ticket"_a, "seconds"_a)
       .def("flush", &PsClient::flush)
       .def("close", &PsClient::close)
+      .def("clock", &PsClient::clock)
+      .def("advance", &PsClient::advance)
       .def("pull", &PsClient::pull, "table"_a, "ids"_a, "out"_a)
       .def("pull_dense", &PsClient::pull_dense, "table"_a, "out"_a);
   module.def(
-      "ps_join", [](double deadline) { return std::make_unique<PsClient>(deadline); },
-      "deadline"_a = 600.0);
+      "ps_join",
+      [](double deadline, const std::string& mode, std::optional<std::int64_t> staleness) {
+        return std::make_unique<PsClient>(deadline, mode, staleness);
+      },
+      "deadline"_a = 600.0, "mode"_a = "async", "staleness"_a = nb::none());
 }
 
 }  // namespace regroup::python

@@ -30,7 +30,9 @@ def fake_device() -> bool:
 
 def collective_v1() -> int: ...
 def mix(a: int, b: int, c: int = 0) -> int: ...
-def ps_join(deadline: float = 600.0) -> PsClient: ...
+def ps_join(
+    deadline: float = 600.0, mode: str = "async", staleness: int | None = None
+) -> PsClient: ...
 
 class StepInfo:
     @property
@@ -236,7 +238,16 @@ class PsMemory:
 class PsClient:
     """regroup::ps::Client. Tables and pushes are numbers."""
 
-    def __init__(self, memory: str, client: int, deadline: float = 600.0) -> None: ...
+    def __init__(
+        self,
+        memory: str,
+        client: int,
+        deadline: float = 600.0,
+        mode: str = "async",
+        staleness: int | None = None,
+    ) -> None: ...
+    def clock(self) -> int: ...
+    def advance(self) -> int: ...
     def open(
         self,
         name: str,

@@ -71,6 +71,43 @@ def test_a_killed_server_loses_nothing(server, client):
     assert np.array_equal(counts.pull(np.arange(50)), np.full((50, 2), 105))
 
 
+def test_clocks_of_mode_ssp_bound_how_far_clients_are_apart(server):
+    bias = {"name": "bias", "shape": 2, "optimizer": ps.Sum()}
+    mode = {"mode": "ssp", "staleness": 1}
+    with server.attach(0, deadline=5, **mode) as fast, server.attach(1, **mode) as slow:
+        other = slow.dense(**bias)  # once the server has started
+        seen = fast.dense(**bias)
+        for step in fast:
+            if step == 2:
+                break
+            seen.push(np.array([1, 0], np.float32))
+            assert seen.pull()[0] == step + 1, "own pushes"
+        with pytest.raises(ps.DeadlineExceeded, match="client 1 .*has clock 0; staleness=1 needs"):
+            seen.pull()
+        other.push(np.array([0, 1], np.float32))
+        assert slow.advance() == 1
+        assert np.array_equal(seen.pull(), [2, 1])
+        assert [step for step, _ in zip(fast, "ab", strict=False)] == [2, 3] and fast.clock == 4
+        with server.attach(2, **mode) as joins:
+            assert joins.clock == 4
+
+
+def test_modes_that_are_wrong_or_differ_are_refused(server):
+    def refused(match: str, **mode):
+        with pytest.raises(ps.Refused, match=match):
+            server.attach(1, **mode)
+
+    refused('mode "sync": expected "async" or "ssp"', mode="sync")
+    refused("staleness=-1: expected 0 to", mode="ssp", staleness=-1)
+    refused('staleness is for mode="ssp"', staleness=3)
+    refused("expected a staleness", mode="ssp")
+    with server.attach(0, mode="ssp", staleness=3):
+        refused('mode "async" here, "ssp" at client 0')
+        refused("staleness 4 here, 3 at client 0", mode="ssp", staleness=4)
+    with server.attach(1) as client:
+        assert [step for step, _ in zip(client, "abc", strict=False)] == [0, 1, 2]
+
+
 def test_numbers_have_no_axes(client):
     users = client.table("users", 2, optimizer=ps.Assign())
     users.push(7, np.array([1, 2], np.float32)).wait(60)

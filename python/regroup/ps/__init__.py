@@ -26,7 +26,7 @@ import os
 import subprocess
 import weakref
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -218,13 +218,15 @@ def _bytes(size: int | str) -> int:
     return int(number) << unit
 
 
-def join(deadline: float = 600.0) -> Client:
+def join(deadline: float = 600.0, *, mode: str = "async", staleness: int | None = None) -> Client:
     """Attaches this process to the parameter server of its job, which the launcher starts with
 
         regroup --role ps=1 --role worker=4 --ps-memory 1G python train.py
 
-    Each call makes another client. `deadline`: seconds of a single wait for the server."""
-    return Client(_native.ps_join(deadline), deadline)
+    Each call makes another client. `deadline`: seconds of a single wait. `mode`: the same in all
+    processes. With "async" no client waits for another one. With "ssp" a client is at most
+    `staleness` turns of its loop `for step in client` ahead of the slowest one: a pull waits."""
+    return Client(_native.ps_join(deadline, mode, staleness), deadline)
 
 
 class Server:
@@ -265,10 +267,17 @@ class Server:
         )
         weakref.finalize(self, _end, self._process, own)
 
-    def attach(self, client: int, *, deadline: float = 600.0) -> Client:
+    def attach(
+        self,
+        client: int,
+        *,
+        deadline: float = 600.0,
+        mode: str = "async",
+        staleness: int | None = None,
+    ) -> Client:
         """Attaches this process as client number `client`; no two living clients may have the same.
-        `deadline`: seconds of a single wait for the server."""
-        native = _native.PsClient(self._memory.text, client, deadline)
+        The rest is as in join()."""
+        native = _native.PsClient(self._memory.text, client, deadline, mode, staleness)
         return Client(native, deadline, server=self)
 
     def stop(self) -> None:
@@ -370,6 +379,26 @@ class Client:
         """Waits until all pushes of this client are applied, and raises the first error that no
         wait() has raised."""
         self._native.flush()
+
+    @property
+    def clock(self) -> int:
+        """Turns of this client that are completed. In mode "ssp" a client that joins begins at the
+        highest clock of the others."""
+        return int(self._native.clock())
+
+    def advance(self) -> int:
+        """Ends a turn, and returns the clock. In mode "ssp" it waits first until all pushes of this
+        client are applied, and raises the first error that no wait() has raised; the turn does not
+        count then. `for step in client` calls it."""
+        return int(self._native.advance())
+
+    def __iter__(self) -> Iterator[int]:
+        """`for step in client` has a turn for each clock, without end: it counts a turn when the
+        next one begins, so a turn that ends with `break` is not counted. To end with the data:
+        `for step, batch in zip(client, batches)`."""
+        yield self.clock
+        while True:
+            yield self.advance()
 
     def push(self, loss: Any = None) -> None:
         """Calls loss.backward(), unless `loss` is None, then pushes the gradients of all that the
@@ -479,7 +508,8 @@ class Table(_Tensor):
 
     def pull(self, ids: Any) -> np.ndarray[Any, Any]:
         """The rows of `ids`, an array of int64 of any shape: an array of that shape and `dim`. Each
-        row is of one moment; an acknowledged push of this client is in it."""
+        row is of one moment; an acknowledged push of this client is in it. In mode "ssp" it has all
+        own pushes, and waits for clients that are too far behind."""
         import numpy as np
 
         ids = self._ids(ids)
