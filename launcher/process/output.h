@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,13 @@
 
 namespace regroup::process {
 
-// Buffers that all outputs of a loop share, one at a time.
+// Buffers that all outputs of a loop share, one at a time. Nothing is written to `memory` before it
+// is read into: members that print little touch few of its pages.
 struct OutputSpace {
   static constexpr std::size_t kChunk = 256 << 10;  // read at a time
-  std::vector<char> read = std::vector<char>(kLineInMemory + kChunk);
+  static constexpr std::size_t kBytes = kLineInMemory + kChunk;
+  const std::unique_ptr<char[]> memory = std::make_unique_for_overwrite<char[]>(kBytes);
+  const std::span<char> read{memory.get(), kBytes};
   std::string tagged;
 };
 
