@@ -3,11 +3,12 @@
 // is its number, and only a rank that dies inside MPI or of a signal ends the others.
 #include "launcher/job/fixed_size_job.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -261,10 +262,13 @@ void FixedSizeJob::settle_exit(const process::MemberExit& exit) {
 
 // Ranks that serve their World themselves read the file while they wait for other ranks. Best
 // effort: without it they wait as long as for any rank.
-void FixedSizeJob::tell_exit(const process::MemberExit& exit) const {
+void FixedSizeJob::tell_exit(const process::MemberExit& exit) {
   const std::string& path = agent_.processes().options().exits_file;
-  if (!path.empty())
-    std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
+  if (path.empty()) return;
+  if (!exits_.valid())
+    exits_ = base::Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const std::string line = fmt::format("{} {}\n", exit.rank, exit.pid);
+  [[maybe_unused]] const ssize_t written = ::write(exits_.get(), line.data(), line.size());
 }
 
 // True: the end of this member ends its world.

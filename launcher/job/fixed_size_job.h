@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/host_exchange.h"
 #include "launcher/agent/local_node.h"
@@ -80,7 +81,7 @@ class FixedSizeJob final : public agent::AgentJob {
   };
 
   void settle_exit(const process::MemberExit& exit);
-  void tell_exit(const process::MemberExit& exit) const;
+  void tell_exit(const process::MemberExit& exit);
   [[nodiscard]] agent::NodeEvents events();
   [[nodiscard]] agent::HostExchange::Job exchange_job();
   [[nodiscard]] agent::Node& node(std::uint32_t host);
@@ -137,6 +138,7 @@ class FixedSizeJob final : public agent::AgentJob {
   agent::HostExchange exchange_;
   std::unique_ptr<agent::MembershipJob> world_;
   std::string unsaved_;  // reported by another host
+  base::Fd exits_;       // ProcessTableOptions::exits_file, once a rank has ended
 };
 
 }  // namespace regroup::job
