@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any
 
+import _without_compiler  # noqa: F401
 import torch
 import torch.distributed as dist
 

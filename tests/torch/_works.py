@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import _without_compiler  # noqa: F401
 import torch
 import torch.distributed as dist
 
@@ -182,7 +183,7 @@ def check_fork() -> None:
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(int(os.environ.get("LIMIT", "150")), exit=True)
+    faulthandler.dump_traceback_later(220, exit=True)
     dist.init_process_group("regroup", timeout=datetime.timedelta(seconds=60))
     in_python = type(dist.group.WORLD) is not dist.ProcessGroup
     assert in_python == ("python" in sys.argv)
