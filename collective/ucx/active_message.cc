@@ -12,6 +12,7 @@ bool may_have(const MessageHeader& header, std::size_t bytes) {
   switch (header.key.kind) {
     case MessageKind::kData:
     case MessageKind::kFailure:
+    case MessageKind::kNote:
       return true;
     case MessageKind::kPointToPoint:
       return bytes == 0 || bytes == header.signature.bytes;
@@ -27,7 +28,7 @@ std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std
   MessageHeader out;
   if (header.size() != sizeof out) return std::nullopt;
   std::memcpy(&out, header.data(), sizeof out);
-  const bool is_valid = out.nonce == nonce && out.key.kind <= MessageKind::kFailure &&
+  const bool is_valid = out.nonce == nonce && out.key.kind <= MessageKind::kNote &&
                         out.key.from >= 0 && static_cast<std::size_t>(out.key.from) < ranks &&
                         is_valid_signature(out.signature) && may_have(out, bytes);
   return is_valid ? std::optional(out) : std::nullopt;

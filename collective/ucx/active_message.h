@@ -29,6 +29,7 @@ enum class MessageKind : std::uint8_t {
   kAck,             // acknowledges one message
   kHandshake,       // the first message of a connection; `number` is the sender's nonce
   kFailure,         // all operations of the sender have failed; the data says why
+  kNote,            // from the carrier of the sender to that of the receiver (collective/carrier.h)
 };
 
 // The receiver takes messages with equal keys in the order in which they were sent.
@@ -61,13 +62,15 @@ struct MessageHeader {
                                                         std::size_t bytes, std::size_t ranks,
                                                         std::uint64_t nonce);
 
-// A message that has arrived. Its data belongs to UCX until the receiver releases it.
+// A message that has arrived. Its data belongs to UCX until the receiver releases it, or to the
+// message if a carrier has brought it.
 struct ActiveMessage {
   MessageHeader header;
   std::size_t bytes = 0;
-  void* data = nullptr;  // the data; with `fetch`: UCX's descriptor of the data
-  bool fetch = false;    // UCX's rendezvous protocol: the data is still at the sender
-  bool counted = true;   // counts against the sender's limit in the UnexpectedQueue
+  void* data = nullptr;        // the data; with `fetch`: UCX's descriptor of the data
+  bool fetch = false;          // UCX's rendezvous protocol: the data is still at the sender
+  std::byte* owned = nullptr;  // the block that has the data, if it belongs to the message
+  bool counted = true;         // counts against the sender's limit in the UnexpectedQueue
 };
 
 }  // namespace regroup::collective::ucx

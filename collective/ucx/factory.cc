@@ -28,6 +28,10 @@ Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContex
   return PeerMesh::open(std::move(context), arena, world, self, std::move(addresses));
 }
 
+void attach_carrier(PeerMesh& mesh, std::unique_ptr<Carrier> carrier) {
+  mesh.attach(std::move(carrier));
+}
+
 Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
                                                std::unique_ptr<LocalCommunicator> local,
                                                const CommunicatorOptions& options) {

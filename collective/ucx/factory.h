@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collective/carrier.h"
 #include "collective/local_communicator.h"
 #include "collective/options.h"
 #include "proto/world.h"
@@ -67,6 +68,9 @@ struct Addresses {
 [[nodiscard]] base::Result<std::shared_ptr<PeerMesh>> open_peer_mesh(
     std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, const proto::World& world,
     proto::SlotId self, Addresses addresses);
+
+// From now on `carrier` takes messages of the mesh in place of UCX, when it can.
+void attach_carrier(PeerMesh& mesh, std::unique_ptr<Carrier> carrier);
 
 // Makes a communicator of members of any hosts on the mesh. `local`: a communicator of those on
 // this host, in the same order. Does not block. When one communicator of the mesh fails, all fail.

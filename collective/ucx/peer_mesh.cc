@@ -27,6 +27,7 @@ using base::Status;
 using base::TimePoint;
 
 constexpr unsigned kMessageId = 1;        // the id of all our active messages
+constexpr std::size_t kMostNotes = 4096;  // of carriers, that have arrived
 constexpr unsigned kAcceptInterval = 16;  // calls of progress() for each accept_connections()
 constexpr std::chrono::seconds kDrainTimeout(2);
 constexpr std::chrono::milliseconds kHandshakeTimeout(100);
@@ -218,16 +219,28 @@ Transfer PeerMesh::send(int to, const MessageHeader& header, Input data) {
   if (peer.endpoint == nullptr || !peer.lost.empty() || closed()) return {};
   if (header.key.kind == MessageKind::kReadyToReceive) unexpected_.post_receive(to);
   peer.used = true;
+  if (is_carried(to, header, data)) {
+    MessageHeader complete_header = header;
+    complete(complete_header, peer);
+    carrier_->send(to, std::as_bytes(std::span(&complete_header, 1)), data);
+    return {};
+  }
   return send_by(peer.endpoint, peer, header, data, 0);
 }
 
+// Adds what the mesh says in each header to that peer.
+void PeerMesh::complete(MessageHeader& header, MeshPeer& to) {
+  header.key.from = rank();
+  header.acks += std::exchange(to.pending_acks, 0);
+  header.nonce = to.nonce;
+}
+
 Transfer PeerMesh::send_by(ucp_ep_h endpoint, MeshPeer& to, const MessageHeader& header, Input data,
-                           unsigned flags) {
+                           unsigned flags, std::shared_ptr<const std::vector<std::byte>> owned) {
   Transfer transfer = begin();
+  transfer.state_->owned = std::move(owned);
   transfer.state_->header = header;
-  transfer.state_->header.key.from = rank();
-  transfer.state_->header.acks = std::exchange(to.pending_acks, 0);
-  transfer.state_->header.nonce = to.nonce;
+  complete(transfer.state_->header, to);
   ucp_request_param_t param = with_user_data(transfer.state_.get());
   param.cb.send = on_sent;
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
@@ -243,12 +256,10 @@ ucs_status_t PeerMesh::on_message(void* self, const void* header, std::size_t he
   const auto read = parse_header({static_cast<const std::byte*>(header), header_bytes}, bytes,
                                  mesh.world_.members.size(), mesh.nonce_);
   if (!read) return mesh.rejected_ += 1, UCS_OK;
-  ActiveMessage message{*read};
+  ActiveMessage message{.header = *read};
   const MatchKey& key = message.header.key;
   MeshPeer& peer = mesh.peers_[static_cast<std::size_t>(key.from)];
-  peer.last_received = base::SystemClock().now();
-  peer.silence = MeshPeer::kNone;
-  peer.unacked -= std::min(peer.unacked, message.header.acks);
+  mesh.on_header(message.header);
   if (key.kind == MessageKind::kHandshake) {
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0)
       mesh.on_handshake(key.from, param->reply_ep, key.number);
@@ -260,6 +271,11 @@ ucs_status_t PeerMesh::on_message(void* self, const void* header, std::size_t he
   message.bytes = bytes;
   message.fetch = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   if (bytes != 0 && !is_probe) message.data = data;
+  if (key.kind == MessageKind::kNote) {
+    if (message.data == nullptr || mesh.carrier_ == nullptr || mesh.notes_.size() >= kMostNotes)
+      return mesh.rejected_ += 1, UCS_OK;
+    return mesh.notes_.push_back(message), UCS_INPROGRESS;
+  }
   Status status = mesh.unexpected_.put(message);
   if (status.ok()) return message.data == nullptr ? UCS_OK : UCS_INPROGRESS;
   mesh.rejected_ += 1;
@@ -269,6 +285,11 @@ ucs_status_t PeerMesh::on_message(void* self, const void* header, std::size_t he
 
 Transfer PeerMesh::take(const MatchKey& key, std::byte* to) {
   ActiveMessage message = unexpected_.remove(key);
+  return copy(message, to);
+}
+
+// Moves the data of the message to `to`, and releases the message.
+Transfer PeerMesh::copy(ActiveMessage& message, std::byte* to) {
   Transfer transfer;
   if (message.fetch) {
     transfer = begin();
@@ -286,7 +307,10 @@ Transfer PeerMesh::take(const MatchKey& key, std::byte* to) {
 }
 
 void PeerMesh::release(const ActiveMessage& message) {
-  if (message.data != nullptr) ucp().ucp_am_data_release(worker_, message.data);
+  if (message.owned != nullptr)
+    delete[] message.owned;
+  else if (message.data != nullptr)
+    ucp().ucp_am_data_release(worker_, message.data);
 }
 
 // Rejected messages do not count as progress: a peer that sends them without end must not delay our
@@ -295,6 +319,7 @@ bool PeerMesh::progress() {
   const std::uint64_t refused = rejected_;
   bool moved = false;
   while (!closed() && rejected_ == refused && ucp().ucp_worker_progress(worker_) != 0) moved = true;
+  if (carrier_ != nullptr && progress_carrier()) moved = true;
   // A poll of the listener costs as much as one of the worker.
   const bool polls_listener = progress_calls_++ % kAcceptInterval == 0;
   return (polls_listener && accept_connections()) || (moved && rejected_ == refused);
@@ -308,7 +333,9 @@ void PeerMesh::sleep(std::uint32_t seen, TimePoint until) {
   if (left <= base::Duration::zero()) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec time{seconds.count(), (left - seconds).count()};
-  pollfd entries[] = {{descriptor_, POLLIN, 0}, {listener().descriptor(), POLLIN, 0}};
+  pollfd entries[] = {{descriptor_, POLLIN, 0},
+                      {listener().descriptor(), POLLIN, 0},
+                      carrier_ == nullptr ? pollfd{-1, 0, 0} : carrier_->awaited()};
   ::ppoll(entries, std::size(entries), &time, nullptr);
 }
 
@@ -334,6 +361,7 @@ void PeerMesh::await_handshakes() {
 
 void PeerMesh::close() {
   flush_acks();
+  close_carrier();
   if (closed()) return;
   await_handshakes();
   closing_ = true;

@@ -7,10 +7,12 @@
 // peer as lost.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "collective/carrier.h"
 #include "collective/ucx/active_message.h"
 #include "collective/ucx/doorbell_forwarder.h"
 #include "collective/ucx/factory.h"
@@ -59,6 +61,8 @@ class PeerMesh {
   // is done, that is, until the kernel or network card has taken the message. A transfer to a lost
   // peer is done at once.
   [[nodiscard]] Transfer send(int to, const MessageHeader& header, Input data);
+  // From now on `carrier` takes the data of collective operations, when it can.
+  void attach(std::unique_ptr<Carrier> carrier) { carrier_ = std::move(carrier); }
   // Records that the message just sent to `to` needs an ack in a later header from that peer.
   void expect_ack(int to) { peers_[static_cast<std::size_t>(to)].unacked += 1; }
   // Records that such a message has been received: the next header to `from` carries its ack.
@@ -136,7 +140,17 @@ class PeerMesh {
   void send_handshake(MeshPeer& peer, ucp_ep_h by);
   void on_handshake(int rank, ucp_ep_h endpoint, std::uint64_t nonce);
   Transfer send_by(ucp_ep_h endpoint, MeshPeer& to, const MessageHeader& header, Input data,
-                   unsigned flags);
+                   unsigned flags, std::shared_ptr<const std::vector<std::byte>> owned = nullptr);
+  [[nodiscard]] bool is_carried(int to, const MessageHeader& header, Input data) const;
+  void complete(MessageHeader& header, MeshPeer& to);
+  Transfer send_owned(int to, const MessageHeader& header, std::vector<std::byte> data);
+  void on_header(const MessageHeader& header);
+  [[nodiscard]] Transfer copy(ActiveMessage& message, std::byte* to);
+  [[nodiscard]] bool progress_carrier();
+  void on_carried(Carrier::Message carried);
+  void take_notes();
+  void send_parcels();
+  void close_carrier();
   void flush_acks();
   void await_handshakes();
   void close_endpoint(ucp_ep_h endpoint);
@@ -159,6 +173,17 @@ class PeerMesh {
   unsigned progress_calls_ = 0;  // number of calls of progress()
   bool closing_ = false;
   std::unique_ptr<DoorbellForwarder> forwarder_;
+  // Of the carrier (carried.cc).
+  struct IncomingNote {
+    int from = 0;
+    std::vector<std::byte> bytes;
+    Transfer transfer;
+  };
+  std::unique_ptr<Carrier> carrier_;  // or null
+  std::deque<ActiveMessage> notes_;   // have arrived
+  std::deque<IncomingNote> incoming_notes_;
+  std::deque<Carrier::Parcel> outgoing_notes_;  // wait for a connection
+  std::deque<Carrier::Parcel> returned_;
 };
 
 }  // namespace regroup::collective::ucx

@@ -1,7 +1,9 @@
 // The handle of an asynchronous send or fetch.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "collective/ucx/active_message.h"
 
@@ -26,6 +28,7 @@ class Transfer {
   struct State {
     PeerMesh* mesh = nullptr;
     MessageHeader header;
+    std::shared_ptr<const std::vector<std::byte>> owned;  // the data, if it is not the caller's
     bool fetches = false;
     bool done = false;
     bool failed = false;

@@ -41,10 +41,11 @@ std::shared_ptr<AddressBook> make_book() {
 class UcxJob final : public TestJob {
  public:
   UcxJob(std::vector<proto::NodeId> nodes, ucx::UcxSettings settings, Readdress readdress,
-         std::vector<shmem::Arena> arenas, std::shared_ptr<AddressBook> book)
+         OnMesh on_mesh, std::vector<shmem::Arena> arenas, std::shared_ptr<AddressBook> book)
       : nodes_(std::move(nodes)),
         settings_(std::move(settings)),
         readdress_(std::move(readdress)),
+        on_mesh_(std::move(on_mesh)),
         arenas_(std::move(arenas)),
         book_(std::move(book)) {}
 
@@ -59,6 +60,7 @@ class UcxJob final : public TestJob {
     REGROUP_ASSIGN_OR_RETURN(auto mesh,
                              ucx::open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank),
                                                  addresses(world.generation, rank)));
+    if (on_mesh_) on_mesh_(*mesh, arena_of(rank), placed, slot_id_of(rank));
     return backends::open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(mesh)});
   }
   void leave(proto::Generation g, int rank) override {
@@ -86,7 +88,8 @@ class UcxJob final : public TestJob {
       if (!one.ok()) return nullptr;
       mine.push_back(std::move(*one));
     }
-    return std::make_unique<UcxJob>(nodes_, settings_, readdress_, std::move(mine), book_);
+    return std::make_unique<UcxJob>(nodes_, settings_, readdress_, on_mesh_, std::move(mine),
+                                    book_);
   }
   [[nodiscard]] std::optional<std::vector<std::byte>> address_in(proto::Generation g, int rank) {
     return addresses(g, rank).find(static_cast<proto::MemberId>(rank));
@@ -144,6 +147,7 @@ class UcxJob final : public TestJob {
   const std::vector<proto::NodeId> nodes_;
   const ucx::UcxSettings settings_;
   const Readdress readdress_;
+  const OnMesh on_mesh_;
   std::vector<shmem::Arena> arenas_;  // by node
   const std::shared_ptr<AddressBook> book_;
   std::shared_ptr<const ucx::UcxContext> context_;
@@ -159,14 +163,15 @@ std::unique_ptr<TestJob> make(int ranks, proto::NodeId (*node_of)(int rank)) {
 }  // namespace
 
 std::unique_ptr<TestJob> make_ucx_job(std::vector<proto::NodeId> nodes,
-                                      const ucx::UcxSettings& settings, Readdress readdress) {
+                                      const ucx::UcxSettings& settings, Readdress readdress,
+                                      OnMesh on_mesh) {
   std::vector<shmem::Arena> arenas;
   for (proto::NodeId node = 0; node <= *std::ranges::max_element(nodes); ++node) {
     const auto slots = static_cast<std::uint32_t>(std::ranges::count(nodes, node));
     arenas.push_back(make_arena({.slots = std::max(slots, 1U)}));
   }
   return std::make_unique<UcxJob>(std::move(nodes), settings, std::move(readdress),
-                                  std::move(arenas), make_book());
+                                  std::move(on_mesh), std::move(arenas), make_book());
 }
 
 std::uint64_t local_barriers(TestJob& job, int rank) {

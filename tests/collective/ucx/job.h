@@ -17,10 +17,14 @@ namespace regroup::collective::testing {
 // Changes an address that a member has published, for all members that look it up.
 using Readdress = std::function<std::vector<std::byte>(std::vector<std::byte>)>;
 
+// Called in a rank with its mesh of a new generation.
+using OnMesh = std::function<void(ucx::PeerMesh& mesh, const shmem::Arena& arena,
+                                  const proto::World& world, proto::SlotId self)>;
+
 // Rank r is on host `nodes[r]`. Every process loads UCX itself.
 [[nodiscard]] std::unique_ptr<TestJob> make_ucx_job(std::vector<proto::NodeId> nodes,
                                                     const ucx::UcxSettings& settings,
-                                                    Readdress readdress = {});
+                                                    Readdress readdress = {}, OnMesh on_mesh = {});
 
 // For a job of make_ucx_job(): the number of local barriers at which a rank has arrived.
 [[nodiscard]] std::uint64_t local_barriers(TestJob& job, int rank);

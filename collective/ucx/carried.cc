@@ -1,0 +1,101 @@
+// The messages of a mesh that its carrier takes: the data of collective operations. Whether a
+// message goes by the carrier or by UCX is the sender's choice for each message, since receivers
+// match messages by their keys.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "collective/ucx/peer_mesh.h"
+
+namespace regroup::collective::ucx {
+
+bool PeerMesh::is_carried(int to, const MessageHeader& header, Input data) const {
+  return carrier_ != nullptr && header.key.kind == MessageKind::kData && !data.empty() &&
+         carrier_->carries(to, sizeof header + data.size());
+}
+
+// A message has come from that peer, in whatever way.
+void PeerMesh::on_header(const MessageHeader& header) {
+  MeshPeer& peer = peers_[static_cast<std::size_t>(header.key.from)];
+  peer.last_received = base::SystemClock().now();
+  peer.silence = MeshPeer::kNone;
+  peer.unacked -= std::min(peer.unacked, header.acks);
+}
+
+Transfer PeerMesh::send_owned(int to, const MessageHeader& header, std::vector<std::byte> data) {
+  MeshPeer& peer = peers_[static_cast<std::size_t>(to)];
+  if (peer.endpoint == nullptr || !peer.lost.empty() || closed()) return {};
+  auto kept = std::make_shared<std::vector<std::byte>>(std::move(data));
+  peer.used = true;
+  return send_by(peer.endpoint, peer, header, *kept, 0, kept);
+}
+
+bool PeerMesh::progress_carrier() {
+  bool moved = carrier_->progress();
+  while (auto carried = carrier_->receive()) {
+    on_carried(std::move(*carried));
+    moved = true;
+  }
+  take_notes();
+  send_parcels();
+  return moved;
+}
+
+void PeerMesh::on_carried(Carrier::Message carried) {
+  const std::size_t bytes = carried.size - std::min(carried.size, sizeof(MessageHeader));
+  const auto header = parse_header({carried.bytes.get(), carried.size - bytes}, bytes,
+                                   world_.members.size(), nonce_);
+  if (!header || header->key.kind != MessageKind::kData || header->key.from != carried.from) {
+    rejected_ += 1;
+    return;
+  }
+  on_header(*header);
+  ActiveMessage message{.header = *header, .bytes = bytes};
+  message.data = carried.bytes.get() + sizeof(MessageHeader);
+  message.owned = carried.bytes.get();
+  base::Status status = unexpected_.put(message);
+  if (status.ok()) return static_cast<void>(carried.bytes.release());
+  rejected_ += 1;
+  if (overrun_.ok()) overrun_ = std::move(status);
+}
+
+void PeerMesh::take_notes() {
+  for (ActiveMessage& message : std::exchange(notes_, {})) {
+    IncomingNote& note = incoming_notes_.emplace_back();
+    note.from = message.header.key.from;
+    note.bytes.resize(message.bytes);
+    note.transfer = copy(message, note.bytes.data());
+  }
+  for (; !incoming_notes_.empty() && incoming_notes_.front().transfer.done();
+       incoming_notes_.pop_front())
+    carrier_->on_note(incoming_notes_.front().from, incoming_notes_.front().bytes);
+}
+
+// Sends notes, and messages that the carrier has lost, to members to which there is a connection by
+// now.
+void PeerMesh::send_parcels() {
+  while (auto note = carrier_->note()) outgoing_notes_.push_back(std::move(*note));
+  while (auto message = carrier_->returned()) returned_.push_back(std::move(*message));
+  std::erase_if(outgoing_notes_, [this](Carrier::Parcel& note) {
+    if (!connect(note.to)) return false;
+    static_cast<void>(send_owned(note.to, {{{}, MessageKind::kNote}, {}}, std::move(note.bytes)));
+    return true;
+  });
+  std::erase_if(returned_, [this](Carrier::Parcel& message) {
+    if (!connect(message.to)) return false;
+    MessageHeader header;
+    std::memcpy(&header, message.bytes.data(), sizeof header);
+    message.bytes.erase(message.bytes.begin(), message.bytes.begin() + sizeof header);
+    static_cast<void>(send_owned(message.to, header, std::move(message.bytes)));
+    return true;
+  });
+}
+
+void PeerMesh::close_carrier() {
+  if (carrier_ != nullptr) carrier_->close(is_over());
+  carrier_.reset();
+  for (const ActiveMessage& note : std::exchange(notes_, {})) release(note);
+}
+
+}  // namespace regroup::collective::ucx
