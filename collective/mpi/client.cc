@@ -1,0 +1,217 @@
+// Notes between the carriers of two members begin with a NoteKind.
+#include "collective/mpi/client.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+#include "base/unix_address.h"
+
+namespace regroup::collective::mpi {
+namespace {
+
+constexpr std::chrono::milliseconds kAttemptInterval(20);
+constexpr std::chrono::seconds kCloseTimeout(2);
+
+enum class NoteKind : std::uint8_t {
+  kCarrier,  // bytes from the carrier process of one host to that of another
+  kOver,     // from a leader to another: a carrier process has ended
+  kQuery,    // from a sender: up to which message have all of mine arrived?
+  kArrived,  // the answer: a number
+};
+
+std::vector<std::byte> note_of(NoteKind kind, Input bytes = {}) {
+  std::vector<std::byte> out{static_cast<std::byte>(kind)};
+  out.insert(out.end(), bytes.begin(), bytes.end());
+  return out;
+}
+
+bool is_of_this_user(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         peer.uid == ::geteuid();
+}
+
+}  // namespace
+
+Client::Client(ClientOptions options)
+    : options_(std::move(options)),
+      hosts_(*std::ranges::max_element(options_.host_of) + 1),
+      peers_(options_.host_of.size()) {
+  writer_.put(make_frame({.kind = FrameKind::kHello, .from = options_.rank}));
+}
+
+std::optional<Carrier::Parcel> Client::pop(std::deque<Parcel>& queue) {
+  if (queue.empty()) return std::nullopt;
+  std::optional<Parcel> first = std::move(queue.front());
+  queue.pop_front();
+  return first;
+}
+
+std::optional<Carrier::Message> Client::receive() {
+  if (arrived_.empty()) return std::nullopt;
+  std::optional<Message> first = std::move(arrived_.front());
+  arrived_.pop_front();
+  return first;
+}
+
+int Client::leader_of(int host) const {
+  return static_cast<int>(std::ranges::find(options_.host_of, host) - options_.host_of.begin());
+}
+
+bool Client::carries(int to, std::size_t bytes) const {
+  return phase_ == Phase::kReady && options_.host_of[index(to)] != host() &&
+         unacknowledged_ + bytes <= options_.window;
+}
+
+void Client::send(int to, Input header, Input data) {
+  Peer& peer = peers_[index(to)];
+  peer.sent += 1;
+  SharedFrame frame =
+      make_frame({.kind = FrameKind::kData, .from = options_.rank, .to = to, .number = peer.sent},
+                 header, data);
+  unacknowledged_ += frame->size();
+  peer.kept.push_back({peer.sent, frame});
+  writer_.put(std::move(frame));
+  if (!writer_.flush(socket_.get()).ok()) fail();
+}
+
+void Client::connect() {
+  const base::TimePoint now = base::SystemClock().now();
+  if (now < next_attempt_) return;
+  next_attempt_ = now + kAttemptInterval;
+  const auto address = base::abstract_address(options_.socket);
+  base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!address.ok() || !socket.valid() ||
+      ::connect(socket.get(), address->get(), address->size) != 0)
+    return;
+  if (!is_of_this_user(socket.get())) return fail();
+  socket_ = std::move(socket);
+  phase_ = Phase::kStarting;
+}
+
+bool Client::progress() {
+  if (phase_ == Phase::kConnecting) connect();
+  if (!socket_.valid()) return false;
+  bool moved = false;
+  while (socket_.valid()) {
+    Frame frame;
+    const auto read = reader_.next(socket_.get(), &frame);
+    if (read == FrameReader::Read::kEnd) return fail(), true;
+    if (read == FrameReader::Read::kLater) break;
+    on_frame(std::move(frame));
+    moved = true;
+  }
+  if (socket_.valid() && !writer_.flush(socket_.get()).ok()) fail();
+  return moved;
+}
+
+void Client::on_frame(Frame frame) {
+  const FrameHeader& header = frame.header;
+  const bool from_member = header.from >= 0 && index(header.from) < peers_.size();
+  switch (header.kind) {
+    case FrameKind::kReady:
+      phase_ = Phase::kReady;
+      return;
+    case FrameKind::kData:
+      return from_member ? on_data(std::move(frame)) : fail();
+    case FrameKind::kAck:
+      return from_member ? acknowledged(header.from, header.number) : fail();
+    case FrameKind::kNote:
+      if (header.to < 0 || header.to >= hosts_ || !is_leader()) return fail();
+      notes_.push_back(
+          {leader_of(header.to), note_of(NoteKind::kCarrier, {frame.bytes.get(), header.bytes})});
+      return;
+    default:
+      return fail();
+  }
+}
+
+void Client::on_data(Frame frame) {
+  const int from = frame.header.from;
+  Peer& peer = peers_[index(from)];
+  if (peer.over) return;
+  if (frame.header.number != peer.received + 1) return fail();
+  peer.received += 1;
+  writer_.put(make_frame(
+      {.kind = FrameKind::kAck, .from = options_.rank, .to = from, .number = peer.received}));
+  arrived_.push_back({from, std::move(frame.bytes), frame.header.bytes});
+}
+
+void Client::acknowledged(int by, std::uint64_t number) {
+  auto& kept = peers_[index(by)].kept;
+  for (; !kept.empty() && kept.front().number <= number; kept.pop_front())
+    unacknowledged_ -= kept.front().frame->size();
+}
+
+void Client::fail() {
+  if (phase_ == Phase::kOver) return;
+  phase_ = Phase::kOver;
+  if (socket_.valid()) {
+    FrameWriter last;  // in case the process lives; it ends in any case once the socket is closed
+    last.put(make_frame({.kind = FrameKind::kFail, .from = options_.rank}));
+    if (writer_.empty()) static_cast<void>(last.flush(socket_.get()));
+  }
+  socket_.reset();
+  writer_ = {};
+  for (int other = 0; is_leader() && other < hosts_; ++other) {
+    if (other != host()) notes_.push_back({leader_of(other), note_of(NoteKind::kOver)});
+  }
+  for (const Peer& peer : peers_) {
+    const int rank = static_cast<int>(&peer - peers_.data());
+    if (!peer.kept.empty()) notes_.push_back({rank, note_of(NoteKind::kQuery)});
+  }
+}
+
+void Client::on_note(int from, Input note) {
+  if (note.empty()) return;
+  const auto kind = static_cast<NoteKind>(note.front());
+  const Input bytes = note.subspan(1);
+  Peer& peer = peers_[index(from)];
+  std::uint64_t number = 0;
+  switch (kind) {
+    case NoteKind::kCarrier:
+      if (phase_ == Phase::kOver) return;
+      writer_.put(make_frame(
+          {.kind = FrameKind::kNote, .from = options_.host_of[index(from)], .to = host()}, bytes));
+      return;
+    case NoteKind::kOver:
+      return fail();
+    case NoteKind::kQuery:
+      peer.over = true;
+      notes_.push_back(
+          {from, note_of(NoteKind::kArrived, std::as_bytes(std::span(&peer.received, 1)))});
+      return;
+    case NoteKind::kArrived:
+      if (phase_ != Phase::kOver || bytes.size() != sizeof number) return;
+      std::memcpy(&number, bytes.data(), sizeof number);
+      acknowledged(from, number);
+      for (const Kept& kept : std::exchange(peer.kept, {})) {
+        const auto message = std::span(*kept.frame).subspan(sizeof(FrameHeader));
+        returned_.push_back({from, {message.begin(), message.end()}});
+      }
+      return;
+  }
+}
+
+pollfd Client::awaited() const {
+  const int events = POLLIN | (writer_.empty() ? 0 : POLLOUT);
+  return {socket_.get(), static_cast<short>(events), 0};
+}
+
+void Client::close(bool revoked) {
+  const base::TimePoint end = base::SystemClock().now() + kCloseTimeout;
+  while (!revoked && socket_.valid() && !writer_.empty() && base::SystemClock().now() < end) {
+    pollfd entry{socket_.get(), POLLOUT, 0};
+    ::poll(&entry, 1, 10);
+    if (!writer_.flush(socket_.get()).ok()) break;
+  }
+  socket_.reset();
+  phase_ = Phase::kOver;
+}
+
+}  // namespace regroup::collective::mpi

@@ -1,0 +1,171 @@
+// Two members on two hosts. The test is the carrier process of each host and the network of the
+// mesh: it passes frames and notes on, or loses them.
+#include "collective/mpi/client.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "base/unix_address.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::mpi {
+namespace {
+
+using testing::eventually;
+
+Input bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+class MpiClient : public ::testing::Test {
+ protected:
+  struct Host {
+    base::Fd listener;
+    base::Fd socket;
+    FrameReader reader;
+    FrameWriter writer;
+    std::unique_ptr<Client> member;
+  };
+
+  void SetUp() override {
+    for (int host = 0; host < 2; ++host) {
+      const std::string name = fmt::format("regroup-test-{}/{}", ::getpid(), host);
+      const auto address = base::abstract_address(name);
+      Host& here = hosts_[static_cast<std::size_t>(host)];
+      here.listener.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      ASSERT_EQ(::bind(here.listener.get(), address->get(), address->size), 0);
+      ASSERT_EQ(::listen(here.listener.get(), 1), 0);
+      here.member = std::make_unique<Client>(
+          ClientOptions{.rank = host, .host_of = {0, 1}, .socket = name, .window = 1000});
+    }
+  }
+  Client& member(int rank) { return *hosts_[static_cast<std::size_t>(rank)].member; }
+
+  void connect() {
+    for (Host& host : hosts_) {
+      ASSERT_TRUE(eventually([&] {
+        static_cast<void>(host.member->progress());
+        host.socket.reset(::accept4(host.listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
+        return host.socket.valid();
+      }));
+      host.writer.put(make_frame({.kind = FrameKind::kReady}));
+    }
+    ASSERT_TRUE(
+        eventually([&] { return pump(), member(0).carries(1, 1) && member(1).carries(0, 1); }));
+  }
+  // Advances both members and carriers. `loses`: the carriers drop frames of data.
+  void pump(bool loses = false) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      Host& host = hosts_[i];
+      Frame frame;
+      while (host.socket.valid() &&
+             host.reader.next(host.socket.get(), &frame) == FrameReader::Read::kFrame) {
+        const FrameKind kind = frame.header.kind;
+        if (kind == FrameKind::kFail) failed_[i] = true;
+        if (kind != FrameKind::kAck && (kind != FrameKind::kData || loses)) continue;
+        hosts_[1 - i].writer.put(make_frame(frame.header, {frame.bytes.get(), frame.header.bytes}));
+      }
+      if (host.socket.valid()) static_cast<void>(host.writer.flush(host.socket.get()));
+      static_cast<void>(host.member->progress());
+      const int rank = static_cast<int>(i);
+      while (auto note = host.member->note()) member(note->to).on_note(rank, note->bytes);
+      while (auto message = host.member->receive())
+        arrived_[i].emplace_back(reinterpret_cast<const char*>(message->bytes.get()),
+                                 message->size);
+      while (auto message = host.member->returned())
+        returned_[i].emplace_back(reinterpret_cast<const char*>(message->bytes.data()),
+                                  message->bytes.size());
+    }
+  }
+
+  std::array<Host, 2> hosts_;
+  std::array<std::vector<std::string>, 2> arrived_, returned_;
+  std::array<bool, 2> failed_{};
+};
+
+using Texts = std::vector<std::string>;
+
+TEST_F(MpiClient, CarriesNothingBeforeAllCarriersAreConnected) {
+  EXPECT_FALSE(member(0).carries(1, 1));
+  connect();
+  EXPECT_TRUE(member(0).carries(1, 1));
+  EXPECT_FALSE(member(0).carries(0, 1));  // of the same host
+}
+
+TEST_F(MpiClient, MessagesArriveInOrder) {
+  connect();
+  for (const char* text : {"a", "bb", "ccc"}) member(0).send(1, bytes_of(text), bytes_of("!"));
+  ASSERT_TRUE(eventually([&] { return pump(), arrived_[1].size() == 3; }));
+  EXPECT_EQ(arrived_[1], (Texts{"a!", "bb!", "ccc!"}));
+}
+
+TEST_F(MpiClient, AcksMakeRoomInTheWindow) {
+  connect();
+  member(0).send(1, {}, bytes_of(std::string(900, 'x')));
+  EXPECT_FALSE(member(0).carries(1, 100));
+  EXPECT_TRUE(eventually([&] { return pump(), member(0).carries(1, 100); }));
+}
+
+TEST_F(MpiClient, MessagesThatTheCarriersLoseAreReturnedOnceAndNoOthers) {
+  connect();
+  member(0).send(1, {}, bytes_of("arrives"));
+  ASSERT_TRUE(eventually([&] { return pump(), arrived_[1].size() == 1; }));
+  member(0).send(1, {}, bytes_of("is lost"));
+  member(0).send(1, {}, bytes_of("too"));
+  ASSERT_TRUE(eventually([&] {
+    pump(/*loses=*/true);
+    return member(0).awaited().events == POLLIN;  // both are with the carrier
+  }));
+  hosts_[0].socket.reset();
+  ASSERT_TRUE(eventually([&] { return pump(), returned_[0].size() == 2; }));
+  EXPECT_EQ(returned_[0], (Texts{"is lost", "too"}));
+  EXPECT_EQ(arrived_[1], (Texts{"arrives"}));
+  EXPECT_FALSE(member(0).carries(1, 1));
+}
+
+TEST_F(MpiClient, AMessageThatArrivedWithoutItsAckIsNotReturned) {
+  connect();
+  member(0).send(1, {}, bytes_of("arrives"));
+  ASSERT_TRUE(eventually([&] {
+    Frame frame;
+    return hosts_[0].reader.next(hosts_[0].socket.get(), &frame) == FrameReader::Read::kFrame &&
+           frame.header.kind == FrameKind::kData &&
+           (hosts_[1].writer.put(make_frame(frame.header, {frame.bytes.get(), frame.header.bytes})),
+            true);
+  }));
+  ASSERT_TRUE(hosts_[1].writer.flush(hosts_[1].socket.get()).ok());
+  ASSERT_TRUE(eventually([&] { return member(1).progress(); }));
+  hosts_[0].socket.reset();
+  ASSERT_TRUE(eventually([&] {
+    pump();
+    return failed_[1];
+  }));
+  pump();  // the answer
+  EXPECT_EQ(arrived_[1], (Texts{"arrives"}));
+  EXPECT_EQ(returned_[0], Texts());
+}
+
+TEST_F(MpiClient, TheEndOfOneCarrierIsThatOfTheOther) {
+  connect();
+  hosts_[0].socket.reset();
+  ASSERT_TRUE(eventually([&] { return pump(), failed_[1]; }));
+  EXPECT_FALSE(member(1).carries(0, 1));
+  EXPECT_FALSE(member(1).awaited().fd >= 0);
+}
+
+TEST_F(MpiClient, ClosingHandsOverWhatWasTaken) {
+  connect();
+  member(0).send(1, {}, bytes_of("last"));
+  member(0).close(/*revoked=*/false);
+  ASSERT_TRUE(eventually([&] { return pump(), arrived_[1].size() == 1; }));
+}
+
+}  // namespace
+}  // namespace regroup::collective::mpi
