@@ -5,8 +5,11 @@
 #include <utility>
 
 #include "collective/backends/backends.h"
+#include "collective/mpi/factory.h"
 #include "collective/shm/factory.h"
 #include "collective/ucx/factory.h"
+#include "elastic/carrier_settings.h"
+#include "elastic/options.h"
 
 namespace regroup::elastic {
 
@@ -19,6 +22,7 @@ base::Status DataPlane::enter() {
   const auto before = std::exchange(mesh_, nullptr);
   spans_hosts_ = !here_only;
   if (spans_hosts_ || world.plane == proto::Plane::kUcx) REGROUP_RETURN_IF_ERROR(open_mesh());
+  if (spans_hosts_ && world.plane == proto::Plane::kMpi) REGROUP_RETURN_IF_ERROR(open_carrier());
   REGROUP_ASSIGN_OR_RETURN(steps_, collective::backends::open_communicator(
                                        {self_.arena(), world, self_.slot_id(), mesh_}));
   return {};
@@ -41,6 +45,17 @@ base::Status DataPlane::open_mesh() {
   REGROUP_ASSIGN_OR_RETURN(
       mesh_, collective::ucx::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.slot_id(),
                                              std::move(addresses)));
+  return {};
+}
+
+base::Status DataPlane::open_carrier() {
+  REGROUP_ASSIGN_OR_RETURN(const Environment env, read_environment());
+  const auto settings = carrier_settings(env);
+  if (!settings) return base::unavailable("plane mpi: no agent has started this process");
+  REGROUP_ASSIGN_OR_RETURN(
+      auto carrier,
+      collective::mpi::open_carrier(*settings, self_.arena(), self_.world(), self_.slot_id()));
+  collective::ucx::attach_carrier(*mesh_, std::move(carrier));
   return {};
 }
 

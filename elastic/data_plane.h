@@ -38,6 +38,7 @@ class DataPlane {
 
  private:
   [[nodiscard]] base::Status open_mesh();
+  [[nodiscard]] base::Status open_carrier();
 
   Participant& self_;
   // Opened for the first World that needs it.

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <span>
 #include <string_view>
 
@@ -20,6 +21,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/fd.h"
+#include "elastic/carrier_settings.h"
 #include "elastic/timeline.h"
 #include "proto/device_line.h"
 #include "regroup/session.h"
@@ -95,6 +97,18 @@ base::Result<Environment> read_environment() {
   REGROUP_RETURN_IF_ERROR(
       parse<std::uint32_t>("REGROUP_DEVICE_MEMORY", 0, proto::kMaxLeafBuffers, &env.device_memory));
   return env;
+}
+
+// The folder of the agent's socket is private, and the agent empties it.
+std::optional<collective::mpi::CarrierSettings> carrier_settings(const Environment& env) {
+  collective::mpi::CarrierSettings out{.program = own_variable("REGROUP_MPI_PROGRAM"),
+                                       .place = own_variable("REGROUP_MPI_DIR"),
+                                       .path = own_variable("PATH"),
+                                       .job = env.job};
+  if (out.program.empty()) return std::nullopt;
+  out.folder = std::filesystem::path(env.agent_socket).parent_path();
+  for (char** each = environ; *each != nullptr; ++each) out.environment.emplace_back(*each);
+  return out;
 }
 
 std::string read_parameter_server() { return own_variable("REGROUP_PS"); }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/backends/backends.h"
+#include "elastic/carrier_settings.h"
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
@@ -245,6 +246,8 @@ proto::PlaneFacts planes_of(const Options& options, const Environment& env) {
   collective::backends::GradientMemory memory;
   memory.device = options.memory == Memory::kDevice || options.staged_by_caller;
   if (options.memory == Memory::kDevice) memory.gpu = options.device;
+  const auto carriers = carrier_settings(env);
+  memory.mpi = carriers ? &*carriers : nullptr;
   proto::PlaneFacts planes = collective::backends::plane_facts(memory);
   std::string& cuda = planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
   // A binding that could not use the device copies for that reason.

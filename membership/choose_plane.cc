@@ -62,16 +62,17 @@ std::string hosts_of(const Job& job) {
   return fmt::format("{} hosts ({}{})", job.hosts, fmt::join(names, ", "), more ? ", ..." : "");
 }
 
-// Fastest first. Planes that do not serve this memory or number of hosts are left out.
+// Fastest first. Planes that do not serve this memory or number of hosts are left out, and mpi,
+// which needs all that ucx needs.
 std::vector<Plane> candidates(const Job& job) {
   const bool here = job.hosts == 1;
-  if (job.device()) return {here ? Plane::kCuda : Plane::kNccl, Plane::kStaged, Plane::kMpi};
-  return {here ? Plane::kShm : Plane::kUcx, Plane::kMpi};
+  if (job.device()) return {here ? Plane::kCuda : Plane::kNccl, Plane::kStaged};
+  return {here ? Plane::kShm : Plane::kUcx};
 }
 
 // Why a requested plane cannot serve these members, whatever their machines have; "" if it can.
 std::string misfit(Plane plane, const Job& job) {
-  const bool host_only = plane == Plane::kShm || plane == Plane::kUcx;
+  const bool host_only = plane == Plane::kShm || plane == Plane::kUcx || plane == Plane::kMpi;
   const bool device_only =
       plane == Plane::kStaged || plane == Plane::kCuda || plane == Plane::kNccl;
   if (job.first != nullptr && (job.device() ? host_only : device_only))

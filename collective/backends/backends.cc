@@ -13,6 +13,7 @@
 
 #include "collective/cuda/driver.h"
 #include "collective/cuda/viability.h"
+#include "collective/mpi/factory.h"
 #include "collective/shm/factory.h"
 #include "collective/ucx/factory.h"
 
@@ -21,9 +22,9 @@ namespace {
 
 using base::Result;
 
-// A data plane. Without a way to open communicators: staged uses those of shm and ucx, and cuda
-// that of shm, since gradients alone are sums on GPUs (elastic/device_plane.h); the others are
-// planes that this version does not have.
+// A data plane. Without a way to open communicators: staged uses those of shm and ucx, mpi that of
+// ucx with a mesh that has a carrier (mpi/factory.h), and cuda that of shm, since gradients alone
+// are sums on GPUs (elastic/device_plane.h); the others are planes that this version does not have.
 struct Backend {
   proto::Plane plane;
   // Why it cannot work in this process, as a part of a sentence; "" if it can.
@@ -52,6 +53,14 @@ std::string why_not_cuda(const GradientMemory& memory) {
   std::vector<int> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   return cuda::why_not_between(*driver, all);
+}
+
+// Its mesh connects by UCX, which also carries what is no data.
+std::string why_not_mpi(const GradientMemory& memory) {
+  if (memory.device) return "it sums gradients in the host's memory only";
+  if (memory.mpi == nullptr) return "no agent has started this process";
+  const std::string why = ucx::why_not_viable();
+  return why.empty() ? mpi::why_not_viable(*memory.mpi) : "ucx: " + why;
 }
 
 bool is_here(const Endpoint& at, int rank) {
@@ -89,7 +98,7 @@ constexpr Backend kBackends[] = {
     {proto::Plane::kStaged, viable},
     {proto::Plane::kCuda, why_not_cuda},
     {proto::Plane::kNccl, missing},
-    {proto::Plane::kMpi, missing},
+    {proto::Plane::kMpi, why_not_mpi},
 };
 static_assert(std::size(kBackends) == proto::kPlanes);
 

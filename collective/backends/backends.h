@@ -11,6 +11,9 @@
 #include "regroup/communicator.h"
 #include "shmem/arena.h"
 
+namespace regroup::collective::mpi {
+struct CarrierSettings;
+}  // namespace regroup::collective::mpi
 namespace regroup::collective::ucx {
 class PeerMesh;
 }  // namespace regroup::collective::ucx
@@ -26,12 +29,13 @@ struct Endpoint {
   std::shared_ptr<ucx::PeerMesh> mesh;
 };
 
-// Where the gradients of this process are.
+// Where the gradients of this process are, and its MPI.
 struct GradientMemory {
   bool device = false;  // in memory of a GPU
   // The number of that GPU, as this process counts; empty: the caller copies its gradients to the
   // host and sums back.
   std::optional<int> gpu = {};
+  const mpi::CarrierSettings* mpi = nullptr;  // null: no agent has started this process
 };
 
 // What this process knows of the data planes, for membership/choose_plane.h: the reason why a plane

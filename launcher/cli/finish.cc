@@ -282,6 +282,14 @@ Status finish_log(OptionsBuilder& builder) {
 }
 
 // What --reproducible strict demands and what --reduce fast gives up are the same bits.
+Status check_mpi_dir(const OptionsBuilder& builder) {
+  const bool given = std::ranges::any_of(builder.changes, [](const EnvironmentChange& change) {
+    return change.name == "REGROUP_MPI_DIR";
+  });
+  if (!given || builder.out.plane == proto::Plane::kMpi) return {};
+  return invalid_argument("--mpi-dir: only --plane mpi uses an MPI; add --plane mpi");
+}
+
 Status check_reduce(const OptionsBuilder& builder) {
   if (!builder.fast_reduce) return {};
   const bool strict = !builder.out.any_fingerprint &&
@@ -303,6 +311,7 @@ Status check_reduce(const OptionsBuilder& builder) {
 Status finish(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
   if (Status status = check_reduce(builder); !status.ok()) return status;
+  if (Status status = check_mpi_dir(builder); !status.ok()) return status;
   if (Status status = check_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;
   std::string& prefix = out.output.log.prefix;

@@ -155,6 +155,14 @@ std::vector<Spec> elastic_options() {
        "data plane by which gradients are summed; auto: the fastest that every member can use, "
        "shown by regroup status (default: auto)",
        set_plane},
+      {{"mpi-dir"},
+       "DIR",
+       "directory where the MPI of --plane mpi is installed, or the file of its library (default: "
+       "that of the first mpirun in PATH)",
+       [](D& d, G& g) {
+         d.changes.push_back({EnvironmentChange::Kind::kSet, "REGROUP_MPI_DIR", g.value(), ""});
+         return Status();
+       }},
       {{"reduce"},
        "canonical|fast",
        "canonical: sums do not depend on the number of members; fast: not in this version "

@@ -340,6 +340,7 @@ void ElasticAgent::start_member(const proto::Start& start, process::Extras extra
   if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
   if (options_.core.leaf_buffers > 0)
     extras.environment["REGROUP_DEVICE_MEMORY"] = std::to_string(options_.core.leaf_buffers);
+  extras.environment["REGROUP_MPI_PROGRAM"] = process::find_helper("regroup-mpi");
   writer::add_checkpoint_variables(options_.checkpoints, extras.environment);
   // Another job may have claimed these GPUs meanwhile.
   const auto usable = [this](std::size_t core_slot) {

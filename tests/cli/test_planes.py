@@ -109,7 +109,13 @@ def test_a_requested_plane_is_used(regroup, device_member):
             ("--device-memory", "0"),
             f"it is not viable: {NO_CUDA}; --plane staged",
         ),
-        ("mpi", "host", (), "it is not viable: this version has no such plane; --plane shm"),
+        (
+            "mpi",
+            "host",
+            ("--mpi-dir", "/nowhere"),
+            "it is not viable: no libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH) in /nowhere; "
+            "--plane shm",
+        ),
         (
             "cuda",
             "device",

@@ -57,15 +57,10 @@ TEST_F(ChoosePlane, AutoTakesTheFastestPlaneThatAllCallViable) {
   const Row rows[] = {
       {false, false, {}, "shm: the members are on one host"},
       {false, true, {}, "ucx: the members are on 2 hosts (a, b)"},
-      {false, true, {Plane::kUcx}, "mpi: ucx is not viable: a reason"},
       {true, false, {}, "cuda: the members are on one host"},
       {true, false, {Plane::kCuda}, "staged over shm: cuda is not viable: a reason"},
       {true, true, {}, "nccl: the members are on 2 hosts (a, b)"},
       {true, true, {Plane::kNccl}, "staged over ucx: nccl is not viable: a reason"},
-      {true,
-       true,
-       {Plane::kNccl, Plane::kUcx},
-       "mpi: nccl is not viable: a reason; staged is not viable: ucx: a reason"},
       {true, false, {Plane::kCuda, Plane::kUcx}, "staged over shm: cuda is not viable: a reason"},
   };
   for (const Row& row : rows) {
@@ -74,11 +69,15 @@ TEST_F(ChoosePlane, AutoTakesTheFastestPlaneThatAllCallViable) {
     EXPECT_EQ(verdict.sentence, row.sentence);
     EXPECT_TRUE(verdict.plane);
   }
-  job(false, true, {Plane::kUcx, Plane::kMpi});
+  job(false, true, {Plane::kUcx});
   EXPECT_FALSE(choose().plane);
   EXPECT_EQ(choose().sentence,
-            "no data plane serves 2 members on 2 hosts (a, b): ucx is not viable: a reason; mpi is "
-            "not viable: a reason");
+            "no data plane serves 2 members on 2 hosts (a, b): ucx is not viable: a reason");
+  job(true, true, {Plane::kNccl, Plane::kUcx});
+  EXPECT_EQ(
+      choose().sentence,
+      "no data plane serves 2 members on 2 hosts (a, b): nccl is not viable: a reason; staged "
+      "is not viable: ucx: a reason");
 }
 
 // Whatever is missing, and in which of the members: the plane serves all, or there is a sentence.
@@ -103,7 +102,8 @@ TEST_F(ChoosePlane, EveryCombinationOfFactsHasAPlaneThatWorksOrAReason) {
       ASSERT_FALSE(
           several && plane == Plane::kStaged &&
           (!facts_[0].reason(Plane::kUcx).empty() || !facts_[1].reason(Plane::kUcx).empty()));
-      ASSERT_FALSE(device && (plane == Plane::kShm || plane == Plane::kUcx)) << bits;
+      ASSERT_FALSE(device && (plane == Plane::kShm || plane == Plane::kUcx || plane == Plane::kMpi))
+          << bits;
       ASSERT_FALSE(!device &&
                    (plane == Plane::kStaged || plane == Plane::kCuda || plane == Plane::kNccl))
           << bits;
@@ -111,7 +111,8 @@ TEST_F(ChoosePlane, EveryCombinationOfFactsHasAPlaneThatWorksOrAReason) {
     // Where auto finds none, none that is requested works, except those that auto never takes.
     if (choose().plane) continue;
     for (const Plane plane : kAll) {
-      const bool never_auto = (plane == Plane::kUcx || plane == Plane::kNccl) && !several;
+      const bool never_auto =
+          plane == Plane::kMpi || ((plane == Plane::kUcx || plane == Plane::kNccl) && !several);
       ASSERT_TRUE(never_auto || !choose(plane).plane) << bits << " " << name_of(plane);
     }
   }
