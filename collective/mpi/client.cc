@@ -17,6 +17,7 @@ constexpr std::chrono::milliseconds kAttemptInterval(20);
 constexpr std::chrono::seconds kCloseTimeout(2);
 
 enum class NoteKind : std::uint8_t {
+  kConnect,  // says nothing; makes the mesh connect, which it does from the lower rank only
   kCarrier,  // bytes from the carrier process of one host to that of another
   kOver,     // from a leader to another: a carrier process has ended
   kQuery,    // from a sender: up to which message have all of mine arrived?
@@ -43,6 +44,9 @@ Client::Client(ClientOptions options)
       hosts_(*std::ranges::max_element(options_.host_of) + 1),
       peers_(options_.host_of.size()) {
   writer_.put(make_frame({.kind = FrameKind::kHello, .from = options_.rank}));
+  // The carriers of all hosts write to that of host 0 first.
+  for (int other = 1; options_.rank == 0 && other < hosts_; ++other)
+    notes_.push_back({leader_of(other), note_of(NoteKind::kConnect)});
 }
 
 std::optional<Carrier::Parcel> Client::pop(std::deque<Parcel>& queue) {
@@ -174,6 +178,8 @@ void Client::on_note(int from, Input note) {
   Peer& peer = peers_[index(from)];
   std::uint64_t number = 0;
   switch (kind) {
+    case NoteKind::kConnect:
+      return;
     case NoteKind::kCarrier:
       if (phase_ == Phase::kOver) return;
       writer_.put(make_frame(

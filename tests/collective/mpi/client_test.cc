@@ -99,6 +99,17 @@ TEST_F(MpiClient, CarriesNothingBeforeAllCarriersAreConnected) {
   EXPECT_FALSE(member(0).carries(0, 1));  // of the same host
 }
 
+// Else no carrier of another host reaches that of the first one before the first sum.
+TEST_F(MpiClient, TheFirstMemberConnectsToTheLeadersOfOtherHosts) {
+  const auto note = member(0).note();
+  ASSERT_TRUE(note);
+  EXPECT_EQ(note->to, 1);
+  EXPECT_FALSE(member(0).note());
+  EXPECT_FALSE(member(1).note());
+  member(1).on_note(0, note->bytes);
+  EXPECT_FALSE(member(1).note());
+}
+
 TEST_F(MpiClient, MessagesArriveInOrder) {
   connect();
   for (const char* text : {"a", "bb", "ccc"}) member(0).send(1, bytes_of(text), bytes_of("!"));
