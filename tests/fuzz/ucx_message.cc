@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto header = ucx::parse_header(bytes, input.bytes, input.ranks, input.nonce);
   if (!header) return 0;
   require(header->nonce == input.nonce && bytes.size() == sizeof *header &&
-          header->key.kind <= ucx::MessageKind::kFailure);
+          header->key.kind <= ucx::MessageKind::kNote);
   require(header->key.from >= 0 && static_cast<std::uint32_t>(header->key.from) < input.ranks);
   require(!describe(header->signature).empty());
   if (header->key.kind == ucx::MessageKind::kPointToPoint)

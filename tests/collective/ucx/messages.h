@@ -80,7 +80,7 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
   out.push_back({"a short header", {whole.begin(), whole.end() - 1}});
   out.push_back({"a long header", whole});
   out.back().header.emplace_back();
-  for (const int kind : {7, 255})
+  for (const int kind : {8, 255})
     add("an unknown kind", static_cast<ucx::MessageKind>(kind), 0, nothing);
   for (const int rank : {-1, 3, INT_MIN, INT_MAX}) {
     for (const ucx::MessageKind kind : {ucx::MessageKind::kProbe, ucx::MessageKind::kHandshake})
