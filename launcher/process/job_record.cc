@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "launcher/process/job_cgroup.h"
+#include "launcher/process/mpi_segments.h"
 #include "launcher/process/process_mark.h"
 
 namespace regroup::process {
@@ -78,6 +79,15 @@ bool has_name(int file, const std::string& path) {
 base::Status append(int file, const std::string& text) {
   if (::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size())) return {};
   return base::system_error("write", "the job's record", errno);
+}
+
+// When the record was created; the begin of time if the file system does not know it.
+timespec birth_of(int file) {
+  struct statx facts {};
+  if (::statx(file, "", AT_EMPTY_PATH, STATX_BTIME, &facts) != 0 ||
+      (facts.stx_mask & STATX_BTIME) == 0)
+    return {};
+  return {.tv_sec = facts.stx_btime.tv_sec, .tv_nsec = facts.stx_btime.tv_nsec};
 }
 
 bool is_group_of(const std::string& folder, const std::string& job) {
@@ -155,6 +165,7 @@ bool JobRecord::clean(base::Duration limit) {
   std::vector<std::string> groups = lines_of("cgroup");
   std::erase_if(groups, [this](const std::string& folder) { return !is_group_of(folder, job_); });
   const bool ended = end_cgroups(groups, limit);
+  if (ended) remove_mpi_segments(launch_of(job_), birth_of(file_.get()));
   std::error_code ignored;
   fs::remove_all(folder_ + "/" + job_, ignored);
   fs::remove_all(folder_ + "/pmi-" + job_, ignored);
