@@ -22,6 +22,8 @@ using base::Status;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "regroup-checkpoint";
+constexpr std::string_view kTables = "tables";  // of the key "content", which version 2 has
+constexpr std::uint32_t kTablesVersion = 2;
 constexpr std::string_view kTrailer = "crc32c=";
 constexpr std::size_t kTrailerBytes = 7 + 8 + 1;  // crc32c=0123abcd\n
 constexpr std::size_t kLargest = std::size_t{1} << 30;
@@ -189,6 +191,9 @@ Tensor take_tensor(FieldReader& take, const Json& from, const FileIndex& files) 
 
 Manifest take_manifest(FieldReader& take, const Json& from) {
   Manifest out;
+  std::uint32_t version = 0;
+  take.take(from, "version", &version);
+  if (version == kTablesVersion) out.content = Content::kTables;
   take.take(from, "step", &out.step);
   take.take(from, "job", &out.job);
   take.take(from, "seed", &out.seed);
@@ -236,6 +241,12 @@ Status check_version(const Json& json, const std::string& name) {
   take.take(json, "block", &block);
   if (block != kBlock)
     return damaged(fmt::format("{}: unsupported block size of {} bytes", name, block));
+  std::string content;
+  if (version >= kTablesVersion) take.take(json, "content", &content);
+  if (version >= kTablesVersion && content != kTables) {
+    return base::invalid_argument(
+        fmt::format("{}: content {:?}, expected {:?}", name, content, kTables));
+  }
   return {};
 }
 
@@ -254,7 +265,7 @@ base::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string
 
 Status same_job(const Manifest& a, const Manifest& b) {
   const auto head = [](const Manifest& m) {
-    return std::tie(m.step, m.job, m.seed, m.shards, m.model, m.fingerprint);
+    return std::tie(m.step, m.job, m.seed, m.shards, m.model, m.fingerprint, m.content);
   };
   if (head(a) == head(b)) return {};
   return damaged(
@@ -266,10 +277,13 @@ Status same_job(const Manifest& a, const Manifest& b) {
 
 std::string encode(const Manifest& manifest) {
   JsonText text;
+  const bool tables = manifest.content == Content::kTables;
+  const std::uint64_t version = tables ? kTablesVersion : kOldestVersion;
   text.put("{"), text.put_string("format", std::string(kFormat)), text.put(",");
   for (const auto& [key, number] :
-       {std::pair("version", std::uint64_t{kVersion}), {"block", kBlock}, {"step", manifest.step}})
+       {std::pair("version", version), {"block", kBlock}, {"step", manifest.step}})
     text.put_number(key, number), text.put(",");
+  if (tables) text.put_string("content", std::string(kTables)), text.put(",");
   text.put_string("job", manifest.job), text.put(",");
   text.put_number("seed", manifest.seed), text.put(",");
   text.put_number("shards", manifest.shards), text.put(",");

@@ -1,5 +1,5 @@
 // The MANIFEST of a checkpoint: its tensors, the place of each byte, and the checksums. Format
-// version 1: docs/reference/formats/checkpoint.md.
+// versions 1 and 2: docs/reference/formats/checkpoint.md.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace regroup::checkpoint {
 
-inline constexpr std::uint32_t kVersion = 1, kOldestVersion = 1;
+inline constexpr std::uint32_t kVersion = 2, kOldestVersion = 1;
 inline constexpr std::uint64_t kBlock = 8 << 20;   // bytes under one CRC32C
 inline constexpr std::size_t kLongestName = 4096;  // bytes of a tensor's name, which is not empty
 inline constexpr const char* kManifestName = "MANIFEST";
@@ -51,8 +51,13 @@ struct File {
   bool operator==(const File&) const = default;
 };
 
+// What a checkpoint has. The manifest of a World's state has format version 1, that of tables
+// version 2, so that no program takes them for a World's state that does not know of tables.
+enum class Content : std::uint8_t { kWorld, kTables };
+
 struct Manifest {
-  proto::Step step = 0;  // the last step applied; also the position in the data
+  // The last step applied; also the position in the data. Of tables: the number of the checkpoint.
+  proto::Step step = 0;
   std::string job;
   std::uint64_t seed = 0;    // the job's seed, from which all its random numbers derive
   std::uint32_t shards = 1;  // V
@@ -60,6 +65,7 @@ struct Manifest {
   std::string fingerprint;   // numeric environment
   std::vector<File> files;
   std::vector<Tensor> tensors;
+  Content content = Content::kWorld;
   bool operator==(const Manifest&) const = default;
 };
 

@@ -94,9 +94,24 @@ TEST(Manifest, RefusesInvalidJson) {
 }
 
 TEST(Manifest, NamesTheVersionItDoesNotRead) {
-  const auto later = parse(with_checksum("{\"format\":\"regroup-checkpoint\",\"version\":2}"));
+  const auto later = parse(with_checksum("{\"format\":\"regroup-checkpoint\",\"version\":3}"));
   EXPECT_EQ(later.code(), base::Code::kInvalidArgument);
-  EXPECT_NE(later.status().message().find("version 2, expected 1 to 1"), std::string::npos);
+  EXPECT_NE(later.status().message().find("version 3, expected 1 to 2"), std::string::npos);
+}
+
+// A reader of version 1, which does not look at the content, must refuse tables.
+TEST(Manifest, OfTablesHasVersion2) {
+  Manifest tables = sample_manifest();
+  EXPECT_NE(encode(tables).find("\"version\":1,"), std::string::npos);
+  tables.content = Content::kTables;
+  const std::string text = encode(tables);
+  EXPECT_NE(text.find("\"version\":2,"), std::string::npos);
+  const auto read = parse(text);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, tables);
+  const auto other = parse(with_checksum(
+      "{\"format\":\"regroup-checkpoint\",\"version\":2,\"block\":8388608,\"content\":\"b\"}"));
+  EXPECT_EQ(other.status().message(), "MANIFEST: content \"b\", expected \"tables\"");
 }
 
 TEST(Manifest, MergesThePartsOfWriters) {
@@ -120,14 +135,18 @@ TEST(Manifest, MergesThePartsOfWriters) {
   EXPECT_EQ(merge(parts).code(), base::Code::kDataLoss);
 }
 
-// Version 1 as the first release wrote it. Never make this file anew: what changes it makes
-// version 2.
+// Each version as the first release wrote it. Never make these files anew: what changes them makes
+// the next version.
 TEST(Manifest, ReadsTheGoldenFileOfEveryVersion) {
-  std::ifstream file("tests/golden/checkpoint/version-1", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto golden = parse(text);
-  ASSERT_TRUE(golden.ok()) << golden.status().message();
-  EXPECT_EQ(*golden, sample_manifest());
+  Manifest expected = sample_manifest();
+  for (const char* const version : {"version-1", "version-2"}) {
+    std::ifstream file(std::string("tests/golden/checkpoint/") + version, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto golden = parse(text);
+    ASSERT_TRUE(golden.ok()) << golden.status().message();
+    EXPECT_EQ(*golden, expected) << version;
+    expected.content = Content::kTables;
+  }
 }
 
 }  // namespace

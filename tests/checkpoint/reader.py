@@ -37,11 +37,10 @@ def read_manifest(path: str) -> dict:
     if trailer != b"crc32c=%08x\n" % google_crc32c.value(body):
         raise Damaged(f"{path}: checksum of MANIFEST")
     manifest = json.loads(body)
-    if (manifest["format"], manifest["version"], manifest["block"]) != (
-        "regroup-checkpoint",
-        1,
-        BLOCK,
-    ):
+    known = manifest["version"] == 1 or (
+        manifest["version"] == 2 and manifest["content"] == "tables"
+    )
+    if not known or (manifest["format"], manifest["block"]) != ("regroup-checkpoint", BLOCK):
         raise ValueError(f"{path}: format {manifest['format']} {manifest['version']}")
     return manifest
 
