@@ -111,6 +111,22 @@ struct IndexPlace {
   return place;
 }
 
+// Calls visit(slot) for each row, in an order of the index's own. No writer changes it meanwhile.
+template <class Visit>
+void each_in_index(const StoreMemory& memory, IndexRoot root, Visit visit) {
+  if (root.page == 0) return;
+  const auto* const entries =
+      reinterpret_cast<const std::uint32_t*>(memory.at(root.page * kPageBytes));
+  for (std::size_t i = 0; i < std::size_t{1} << root.depth; ++i) {
+    if (i > 0 && entries[i] == entries[i - 1]) continue;  // the entries of a page are neighbours
+    const auto* const words = reinterpret_cast<const Word*>(memory.at(entries[i] * kPageBytes));
+    for (std::uint32_t at = 0; at < kPageWords; ++at) {
+      const std::uint64_t value = words[at].load(std::memory_order_relaxed);
+      if (value != 0) visit(slot_of(value));
+    }
+  }
+}
+
 // For lookups of many positions: brings the word where find_in_index() begins into the cache; then,
 // in a second pass, the first `bytes` of the row that it probably leads to. Changes nothing.
 inline void prefetch_index(const StoreMemory& memory, IndexRoot root, std::uint64_t position) {

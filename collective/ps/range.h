@@ -37,6 +37,15 @@ struct Push {
   std::span<const std::byte> gradients;  // of the compute dtype: a row each; dense: all elements
   Scalars scalars;
 };
+// Rows as a checkpoint has them. Of a dense range: all elements; `positions` is empty, `updates`
+// has one number.
+struct RowsView {
+  std::span<const std::uint64_t> positions;
+  std::span<const std::uint32_t> updates;
+  std::span<const std::byte> values;  // value_bytes() each
+  std::span<const std::byte>
+      state;  // state_bytes() each; dense: one word of all elements, the next
+};
 struct Appended {
   enum class Outcome {
     kAppended,    // as LSN `lsn`
@@ -169,6 +178,26 @@ class BasicRange {
       promises ? index_.drop_oldest(*promises) : void(--uncounted_);
       pending_.pop_front();
     }
+    return {};
+  }
+
+  // Puts rows of the checkpoint of step `step` into a range that has none of them, before any push.
+  // Not for a store in which a writer may have died. kInvalidArgument: they do not fit the range,
+  // or are there. kResourceExhausted: no memory is left.
+  [[nodiscard]] base::Status restore(const RowsView& rows, std::uint64_t step) {
+    const bool dense = spec_.kind == TableKind::kDense;
+    const std::size_t count = dense ? elements() : rows.positions.size();
+    if (rows.updates.size() != (dense ? 1 : count) ||
+        rows.values.size() != count * spec_.value_bytes() ||
+        rows.state.size() != count * spec_.state_bytes() || (dense && !rows.positions.empty()) ||
+        newest() != 0) {
+      return base::invalid_argument(
+          fmt::format("table {}: the checkpoint's rows do not fit range {} with {} of them",
+                      spec_.name, id(), count));
+    }
+    if (!rebuilt_) rebuild();
+    REGROUP_RETURN_IF_ERROR(dense ? restore_slice(rows) : restore_rows(rows));
+    P::publish(header_->restored, step);
     return {};
   }
 
@@ -429,6 +458,42 @@ class BasicRange {
       updater_.apply({values, {states[0], states[1]}, entry.gradients.data() + at * wide, count},
                      header.updates, {entry.fields.lr});
     }
+    slices_.publish(next);
+    return {};
+  }
+
+  [[nodiscard]] base::Status restore_rows(const RowsView& rows) {
+    for (const std::uint64_t position : rows.positions) {
+      if (header_->positions.has(position) && index_.find(position).word == nullptr) continue;
+      return base::invalid_argument(
+          fmt::format("table {}: the checkpoint has position {}, which range {} has or cannot have",
+                      spec_.name, position, id()));
+    }
+    REGROUP_ASSIGN_OR_RETURN(const std::size_t promises, reserve_rows(rows.positions));
+    for (std::size_t i = 0; i < rows.positions.size(); ++i) {
+      REGROUP_ASSIGN_OR_RETURN(const std::uint32_t slot, slots_.take(0));
+      RowHeader* const row = row_at(blocks_->memory(), slot);
+      auto* const bytes = reinterpret_cast<std::byte*>(row);
+      P::write(&row->position, &rows.positions[i], sizeof row->position);
+      P::write(&row->updates, &rows.updates[i], sizeof row->updates);
+      P::write(bytes + RowShape::kValueAt, rows.values.data() + i * row_.value_bytes,
+               row_.value_bytes);
+      P::write(bytes + row_.state_at, rows.state.data() + i * row_.state_bytes, row_.state_bytes);
+      index_.insert(rows.positions[i], slot, 0);
+    }
+    index_.drop_newest(promises);
+    return {};
+  }
+
+  [[nodiscard]] base::Status restore_slice(const RowsView& rows) {
+    if (rows.updates[0] == 0) return {};  // it has its initial values
+    REGROUP_RETURN_IF_ERROR(slices_.reserve());
+    SliceHeader* const next = slices_.other();
+    const SliceHeader header{.lsn = 0, .updates = rows.updates[0]};
+    auto* const to = reinterpret_cast<std::byte*>(next);
+    P::write(next, &header, sizeof header);
+    P::write(to + sizeof header, rows.values.data(), rows.values.size());
+    P::write(to + slice_.state_at, rows.state.data(), rows.state.size());
     slices_.publish(next);
     return {};
   }

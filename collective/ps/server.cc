@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collective/ps/placement.h"
+#include "collective/ps/shard_pause.h"
 
 namespace regroup::collective::ps {
 namespace {
@@ -26,6 +27,19 @@ StoreHeader& header_of(const StoreMemory& memory) {
 }
 void beat(const MappedShard& shard) {
   shard.lanes.header().beats.fetch_add(1, std::memory_order_relaxed);
+}
+// Where a table's spec comes from, for messages.
+std::string holder_of(std::span<const MappedShard> shards, const std::string& table) {
+  for (const MappedShard& shard : shards) {
+    const auto headers = ranges_in(shard.store);
+    if (!headers.ok()) continue;
+    for (const RangeHeader* const header : *headers) {
+      const std::uint64_t step = header->restored.load(std::memory_order_relaxed);
+      if (step != 0 && table == header->name.data())
+        return fmt::format("the checkpoint of step {}", step);
+    }
+  }
+  return "the server";
 }
 void wake_servers(std::span<const MappedShard> shards) {
   std::atomic<std::uint32_t>& views = header_of(shards.front().store).views;
@@ -66,6 +80,7 @@ base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const M
                                                                base::TimePoint deadline) {
   const MappedShard& shard = shards[number];
   REGROUP_ASSIGN_OR_RETURN(ShardLock lock, ShardLock::acquire(shard.store, deadline));
+  WriteTurn turn(shard.store);
   REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::attach(shard.store));
   std::unique_ptr<ShardServer> server(
       new ShardServer(shards, number, std::move(lock), std::move(store)));
@@ -77,6 +92,7 @@ base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const M
   });
   REGROUP_RETURN_IF_ERROR(status);
   server->store_->release_log();
+  turn.settle();
   LanesHeader& header = shard.lanes.header();
   header.process.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
   header.served_times.fetch_add(1, std::memory_order_release);
@@ -134,17 +150,16 @@ base::Result<std::size_t> ShardServer::poll_lane(std::uint32_t number) {
   if (owners_[number] == 0) return std::size_t{0};
   std::uint64_t place = lane.read.load(std::memory_order_relaxed);
   const std::uint64_t written = lane.written.load(std::memory_order_acquire);
+  if (place == written) return std::size_t{0};
   std::size_t answered = 0;
+  WriteTurn changing(shard_->store);
   for (std::uint64_t turn = 0; place != written && turn < kTurnBytes; ++answered) {
     const auto header = shard_->lanes.check_message(number, place, written - place);
-    if (!header.ok()) {
-      refuse_lane(lane, header.status());
-      return answered + 1;
-    }
-    const base::Status status = answer(number, place, *header);
-    if (status.code() == base::Code::kDataLoss) {
+    const base::Status status = header.ok() ? answer(number, place, *header) : header.status();
+    if (!header.ok() || status.code() == base::Code::kDataLoss) {
       refuse_lane(lane, status);
-      return answered + 1;
+      ++answered;
+      break;
     }
     beat(*shard_);
     place += header->bytes;
@@ -153,6 +168,7 @@ base::Result<std::size_t> ShardServer::poll_lane(std::uint32_t number) {
     lane.read.store(place, std::memory_order_seq_cst);
     shmem::ring_if_asleep(lane.bell);
   }
+  changing.settle();
   return answered;
 }
 
@@ -165,7 +181,8 @@ base::Status ShardServer::answer(std::uint32_t number, std::uint64_t place,
   if (header.kind == MessageKind::kOpen) {
     OpenContent content;
     std::memcpy(&content, message + kContentAt, sizeof content);
-    status = open_table(content);
+    const base::Result<TableSpec> spec = spec_in(content);
+    status = spec.ok() ? open_table(*spec) : spec.status();
   } else {
     status = push(owners_[number] - 1, message, header);
   }
@@ -181,14 +198,13 @@ base::Status ShardServer::answer(std::uint32_t number, std::uint64_t place,
   return {};
 }
 
-base::Status ShardServer::open_table(const OpenContent& content) {
-  REGROUP_ASSIGN_OR_RETURN(const TableSpec spec, spec_in(content));
+base::Status ShardServer::open_table(const TableSpec& spec) {
   std::uint32_t next = 1;
   base::Status differs;
   store_->each([&](const Range& range) {
     next = std::max(next, range.id() + 1);
     if (range.spec().name == spec.name && differs.ok())
-      differs = check_same(spec, range.spec(), "the server");
+      differs = check_same(spec, range.spec(), holder_of(shards_, spec.name));
   });
   REGROUP_RETURN_IF_ERROR(differs);
   const LaneSpec& here = shard_->lanes.spec();
@@ -225,7 +241,7 @@ base::Result<std::vector<std::uint32_t>> ShardServer::place(const TableSpec& spe
           fmt::format("store: the places of table {} are damaged", table.spec.name));
     }
     if (table.spec.name == spec.name) {
-      REGROUP_RETURN_IF_ERROR(check_same(spec, table.spec, "the server"));
+      REGROUP_RETURN_IF_ERROR(check_same(spec, table.spec, holder_of(shards_, spec.name)));
       return table.shard_of;
     }
     for (std::size_t i = 0; i < cuts.size(); ++i) {

@@ -47,6 +47,10 @@ class ShardServer {
   [[nodiscard]] base::Result<std::size_t> poll();
   // Frees the lanes of clients that have ended, whose messages are all answered.
   void free_lanes();
+  // Makes this shard's ranges of a table, or finds them. Shard 0 comes first. kInvalidArgument: the
+  // table is there with another spec. kResourceExhausted: there is no room for it.
+  [[nodiscard]] base::Status open_table(const TableSpec& spec);
+  [[nodiscard]] Store& store() { return *store_; }
 
  private:
   ShardServer(std::span<const MappedShard> shards, std::size_t shard, ShardLock lock,
@@ -54,7 +58,6 @@ class ShardServer {
   [[nodiscard]] base::Result<std::size_t> poll_lane(std::uint32_t number);
   [[nodiscard]] base::Status answer(std::uint32_t number, std::uint64_t place,
                                     const MessageHeader& header);
-  [[nodiscard]] base::Status open_table(const OpenContent& content);
   // The shard of each range of a table. The server of shard 0 decides, once. kResourceExhausted: a
   // shard has no room for its part; the table has no place then.
   [[nodiscard]] base::Result<std::vector<std::uint32_t>> place(

@@ -11,11 +11,18 @@
 #include "collective/ps/store_layout.h"
 
 namespace regroup::collective::ps {
+namespace {
+
+timespec on_clock(base::TimePoint at) {
+  const auto since = at.time_since_epoch().count();
+  return {.tv_sec = since / 1'000'000'000, .tv_nsec = since % 1'000'000'000};
+}
+
+}  // namespace
 
 base::Result<ShardLock> ShardLock::acquire(const StoreMemory& memory, base::TimePoint deadline) {
   pthread_mutex_t* const mutex = &reinterpret_cast<StoreHeader*>(memory.at(0))->writer;
-  const auto since = deadline.time_since_epoch().count();
-  const timespec until{.tv_sec = since / 1'000'000'000, .tv_nsec = since % 1'000'000'000};
+  const timespec until = on_clock(deadline);
   const int error = ::pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
   if (error == ETIMEDOUT) {
     return base::deadline_exceeded(
@@ -48,6 +55,15 @@ void init_robust(pthread_mutex_t& mutex) {
 }
 bool try_lock_robust(pthread_mutex_t& mutex) {
   const int error = ::pthread_mutex_trylock(&mutex);
+  if (error == EOWNERDEAD) ::pthread_mutex_consistent(&mutex);
+  return error == 0 || error == EOWNERDEAD;
+}
+void lock_robust(pthread_mutex_t& mutex) {
+  if (::pthread_mutex_lock(&mutex) == EOWNERDEAD) ::pthread_mutex_consistent(&mutex);
+}
+bool lock_robust_until(pthread_mutex_t& mutex, base::TimePoint deadline) {
+  const timespec until = on_clock(deadline);
+  const int error = ::pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until);
   if (error == EOWNERDEAD) ::pthread_mutex_consistent(&mutex);
   return error == 0 || error == EOWNERDEAD;
 }

@@ -13,6 +13,10 @@ namespace regroup::collective::ps {
 void init_robust(pthread_mutex_t& mutex);
 // Tries to lock it; the calling thread has it if true, also after its last holder has died.
 [[nodiscard]] bool try_lock_robust(pthread_mutex_t& mutex);
+// Locks it, also after its last holder has died. Blocks.
+void lock_robust(pthread_mutex_t& mutex);
+// The same; false: another thread holds it until `deadline`.
+[[nodiscard]] bool lock_robust_until(pthread_mutex_t& mutex, base::TimePoint deadline);
 
 class ShardLock {
  public:

@@ -28,7 +28,8 @@ base::Status format_store(const StoreMemory& memory, const StoreSpec& spec) {
   header->ring_bytes = spec.ring_bytes;
   header->job_seed = spec.job_seed;
   header->segments.store(1, std::memory_order_relaxed);
-  init_robust(header->writer);
+  for (pthread_mutex_t* const mutex : {&header->writer, &header->turn, &header->writing})
+    init_robust(*mutex);
   header->magic = kStoreMagic;
   return {};
 }

@@ -42,6 +42,10 @@ struct StoreHeader {
   // store of shard 0 wakes servers: 32 bits, since a futex has so many.
   alignas(128) Word server;
   std::atomic<std::uint32_t> views;
+  // shard_pause.h: `turn` is held to wait for `writing`, that to change the store.
+  alignas(128) pthread_mutex_t turn;
+  pthread_mutex_t writing;
+  Word unsettled;  // 1: a server is changing the store, or has died before its change was whole
 };
 static_assert(sizeof(StoreHeader) <= kPageBytes);
 
@@ -78,10 +82,11 @@ struct RangeHeader {
   Dtype dtype;
   std::array<char, 206> name;  // ends with a zero
   alignas(64) Word epoch;
-  Word applied;  // LSN of the last push that is applied as a whole
-  Word root;     // page of the index's directory << 32 | depth << 24 | version
-  Word slices;   // offset of a dense range's two buffers
-  Word current;  // LSN << 1 | buffer of the values of a dense range
+  Word applied;   // LSN of the last push that is applied as a whole
+  Word root;      // page of the index's directory << 32 | depth << 24 | version
+  Word slices;    // offset of a dense range's two buffers
+  Word current;   // LSN << 1 | buffer of the values of a dense range
+  Word restored;  // step of the checkpoint that its rows come from; 0: none
 };
 // A block of use kTable, in the store of shard 0 only: a RangeHeader with id kTableId, whose
 // positions are the numbers of the table's ranges; from kPageBytes on the shard of each, a byte.

@@ -46,6 +46,13 @@ inline constexpr std::uint32_t kMaxDim = 4096;
   x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
   return x ^ x >> 31;
 }
+// The inverse of mix64().
+[[nodiscard]] constexpr std::uint64_t unmix64(std::uint64_t x) {
+  x = (x ^ x >> 31 ^ x >> 62) * 0x319642b2d24d8ec3ULL;
+  x = (x ^ x >> 27 ^ x >> 54) * 0x96de1b173f119089ULL;
+  return x ^ x >> 30 ^ x >> 60;
+}
+static_assert(unmix64(mix64(0x0123456789abcdefULL)) == 0x0123456789abcdefULL);
 // Of a table's name: its FNV-1a hash, mixed.
 [[nodiscard]] constexpr std::uint64_t hash_of_name(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
@@ -56,6 +63,11 @@ inline constexpr std::uint32_t kMaxDim = 4096;
 [[nodiscard]] constexpr std::uint64_t position_of(TableKind kind, std::int64_t id) {
   const auto number = static_cast<std::uint64_t>(id);
   return kind == TableKind::kHash ? mix64(number) : number;
+}
+
+// The id of a position: the inverse of position_of().
+[[nodiscard]] constexpr std::int64_t id_at(TableKind kind, std::uint64_t position) {
+  return static_cast<std::int64_t>(kind == TableKind::kHash ? unmix64(position) : position);
 }
 
 // An interval of positions of a table: the unit of placement, replication and order.
