@@ -3,6 +3,11 @@
 //
 // write FD < DESCRIPTION
 //   Writes a checkpoint from the arena FD; prints its step.
+// save-tables MEMORY < DESCRIPTION
+//   Writes a checkpoint of the tables in a parameter server's MEMORY, as regroup-ps has it; prints
+//   its step.
+// load-tables MEMORY PATH
+//   Puts the tables of the checkpoint PATH into empty MEMORY, which no server has yet.
 // owner DIRECTORY JOB
 //   Succeeds if the directory's LOCK names JOB.
 // copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP]
@@ -22,7 +27,7 @@
 //   Prints the newest good checkpoint of the directories in JSON; of equal steps that of the first.
 //   The caller has the locks.
 //
-// `write`, `copy`, `newer`, `await` and `newest` print empty lines while they write or read.
+// All but `owner` and `hold` print empty lines while they write or read.
 // Exit status 0: done, and a crash does not undo it. 1: failed; standard error has the reason.
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -49,6 +54,7 @@
 #include "checkpoint/hdf5/factory.h"
 #include "checkpoint/tiers.h"
 #include "tools/persist/description.h"
+#include "tools/persist/tables.h"
 
 namespace {
 
@@ -106,6 +112,18 @@ checkpoint::OnProgress reading_signs() {
   return [sign = signs_of_life()](const checkpoint::Progress&) { sign(); };
 }
 
+// Prints the step of a checkpoint that is committed, and removes those that the retention does not
+// keep.
+Status tell_committed(const persist::Description& what) {
+  fmt::print("{}\n", what.part.about.step);
+  std::fflush(stdout);  // an error from here on is only printed
+  const auto pruned = checkpoint::prune(what.directory, what.retention, what.part.about.step);
+  if (!pruned.ok()) say(pruned.status().message());
+  const auto aside = checkpoint::prune_aside(what.directory, what.retention);
+  if (!aside.ok()) say(aside.status().message());
+  return {};
+}
+
 Status write(int fd) {
   REGROUP_ASSIGN_OR_RETURN(const auto memory, map(fd));
   REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
@@ -142,13 +160,40 @@ Status write(int fd) {
     (void)checkpoint::remove_all(
         checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid));
   }
-  fmt::print("{}\n", what.part.about.step);
-  std::fflush(stdout);  // committed: an error from here on is only printed
-  const auto pruned = checkpoint::prune(what.directory, what.retention, what.part.about.step);
-  if (!pruned.ok()) say(pruned.status().message());
-  const auto aside = checkpoint::prune_aside(what.directory, what.retention);
-  if (!aside.ok()) say(aside.status().message());
-  return {};
+  return tell_committed(what);
+}
+
+// A mapping of all shards of a parameter server.
+base::Result<std::vector<collective::ps::MappedShard>> map_shards(std::string_view memory) {
+  REGROUP_ASSIGN_OR_RETURN(const auto all, collective::ps::parse_server_memory(memory));
+  std::vector<collective::ps::MappedShard> out;
+  for (const auto& shard : all.shards) {
+    REGROUP_ASSIGN_OR_RETURN(auto mapped, collective::ps::MappedShard::open(
+                                              shard, collective::ps::StoreMemory::Mode::kWrite));
+    out.push_back(std::move(mapped));
+  }
+  return out;
+}
+
+Status save_tables(std::string_view memory) {
+  REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
+  REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
+  what.writing.moved = signs_of_life();
+  REGROUP_ASSIGN_OR_RETURN(auto image, persist::copy_tables(shards, what.writing.moved));
+  what.part.about.content = checkpoint::Content::kTables;
+  what.part.pieces = std::move(image.pieces);
+  REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(what.directory, what.part.about.job));
+  const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
+  REGROUP_RETURN_IF_ERROR(store->write(what.part));
+  REGROUP_RETURN_IF_ERROR(store->commit(what.part));
+  return tell_committed(what);
+}
+
+Status load_tables(std::string_view memory, const std::string& path) {
+  REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
+  REGROUP_ASSIGN_OR_RETURN(const auto from, checkpoint::Checkpoint::open(path));
+  return persist::restore_tables(shards, from, signs_of_life());
 }
 
 Status copy(const std::string& from, const std::string& to, const std::string& job,
@@ -205,6 +250,7 @@ Status newer(const std::string& directory, proto::Step after,
 // neither seed nor model.
 std::string made_by_other(const checkpoint::Checkpoint& opened) {
   const std::string& job = opened.manifest().job;
+  if (opened.manifest().content == checkpoint::Content::kTables) return "";  // for --ps-memory
   if (job == checkpoint::kImportJob) return "`regroup checkpoint import`";
   return opened.find("regroup.pieces") ? "" : fmt::format("{:?}, not by a job", job);
 }
@@ -216,6 +262,7 @@ base::Result<std::string> described(const std::string& path) {
                               {"step", manifest.step},
                               {"seed", manifest.seed},
                               {"shards", manifest.shards},
+                              {"tables", manifest.content == checkpoint::Content::kTables},
                               {"made_by_other", made_by_other(opened)},
                               {"fingerprint", manifest.fingerprint}};
   return out.dump();
@@ -264,6 +311,7 @@ bool read_number(std::string_view word, T& out) {
 int usage() {
   fmt::print(stderr,
              "usage: regroup-persist write FD < description | owner DIRECTORY JOB |\n"
+             "       save-tables MEMORY < description | load-tables MEMORY PATH |\n"
              "       hold DIRECTORY SHARED JOB STEP OWNER |\n"
              "       copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP] |\n"
              "       newer DIRECTORY STEP [SEED SHARDS] | await DIRECTORY STEP [SECONDS] |\n"
@@ -316,6 +364,14 @@ int main(int argc, char** argv) {
   if (verb == "newest" && argc <= 6) {
     const Status status =
         newest(places_of(std::span(argv, static_cast<std::size_t>(argc)).subspan(2)));
+    return status.ok() ? 0 : fail(status);
+  }
+  if (verb == "save-tables" && argc == 3) {
+    const Status status = save_tables(word);
+    return status.ok() ? 0 : fail(status);
+  }
+  if (verb == "load-tables" && argc == 4) {
+    const Status status = load_tables(word, argv[3]);
     return status.ok() ? 0 : fail(status);
   }
   if (verb != "write" || argc != 3 || !read_number(word, fd)) return usage();
