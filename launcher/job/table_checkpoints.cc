@@ -1,0 +1,180 @@
+// The agent waits for nothing here: a process that gives no sign for kSilence is killed.
+#include "launcher/job/table_checkpoints.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "checkpoint/writer/persist_process.h"
+#include "launcher/process/due.h"
+
+namespace regroup::job {
+namespace {
+
+using base::Status;
+
+constexpr std::chrono::seconds kSilence{60};  // between two signs of life
+
+std::chrono::steady_clock::duration on_steady(base::Duration duration) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
+}
+
+}  // namespace
+
+TableCheckpoints::TableCheckpoints(boost::asio::io_context& loop, TableCheckpointOptions options,
+                                   Events events)
+    : loop_(loop),
+      options_(std::move(options)),
+      events_(std::move(events)),
+      silence_(loop),
+      period_(loop),
+      loaded_(!options_.plan.resume),
+      newest_(options_.plan.resume ? options_.plan.resume->step : 0),
+      saved_version_(events_.version()) {}
+
+TableCheckpoints::~TableCheckpoints() {
+  if (process_) process_->abandon();
+}
+
+void TableCheckpoints::load(std::function<void(const Status&)> loaded) {
+  run({"load-tables", options_.memory, options_.plan.resume->path}, "",
+      [this, loaded = std::move(loaded)](const Status& status) {
+        saved_version_ = events_.version();
+        loaded_ = status.ok();
+        loaded(status);
+      });
+}
+
+void TableCheckpoints::start() {
+  if (options_.plan.every > 0) wait_period();
+}
+
+void TableCheckpoints::wait_period() {
+  period_.expires_after(on_steady(options_.period));
+  period_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !process::is_due(period_)) return;
+    wait_period();
+    if (!process_ && events_.version() != saved_version_) save([](const auto&) {});
+  });
+}
+
+void TableCheckpoints::save(Saved saved) {
+  next_.push_back(std::move(saved));
+  if (!process_) write();
+}
+
+void TableCheckpoints::finish(const std::function<void()>& then) {
+  process::call_off(period_);
+  if (options_.plan.every == 0 || !loaded_) return then();
+  if (process_) return now_.push_back([this, then](const auto&) { finish(then); });
+  if (events_.version() == saved_version_) return then();
+  save([this, then](const base::Result<std::string>& saved) {
+    if (!saved.ok()) unsaved_ = "the tables are not saved: " + saved.status().message();
+    then();
+  });
+}
+
+base::Duration TableCheckpoints::still_needs() const {
+  return process_ ? base::Duration(kSilence) : base::Duration::zero();
+}
+
+void TableCheckpoints::write() {
+  now_ = std::exchange(next_, {});
+  ++attempts_;
+  committed_ = false;
+  writing_ = newest_ + 1;
+  writing_version_ = events_.version();
+  run({"save-tables", options_.memory}, description() + "\n",
+      [this](const Status& status) { on_written(status); });
+}
+
+std::string TableCheckpoints::description() const {
+  const spec::CheckpointPlan& plan = options_.plan;
+  const nlohmann::json out{{"directory", plan.directory},
+                           {"uuid", fmt::format("{}-{}", plan.job, attempts_)},
+                           {"step", writing_},
+                           {"job", plan.job},
+                           {"seed", plan.seed},
+                           {"shards", 1},
+                           {"keep_last", plan.keep_last},
+                           {"keep_every", plan.keep_every},
+                           {"tensors", nlohmann::json::array()}};
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void TableCheckpoints::on_written(const Status& status) {
+  base::Result<std::string> answer =
+      status.ok() ? base::internal_error("regroup-persist has written nothing") : status;
+  if (committed_) {  // what fails after that undoes nothing
+    const std::chrono::duration<double> time = base::SystemClock().now() - began_;
+    newest_ = writing_;
+    saved_version_ = writing_version_;
+    answer = fmt::format("checkpoint of step {}: in {} after {:.2f} s", newest_,
+                         options_.plan.directory, time.count());
+    if (!options_.quiet) events_.said(*answer);
+    if (!status.ok()) events_.said(status.message());
+  } else {
+    events_.said(fmt::format("the checkpoint of step {} failed, the previous one is kept: {}",
+                             writing_, answer.status().message()));
+  }
+  for (const Saved& saved : std::exchange(now_, {})) saved(answer);
+  if (!process_ && !next_.empty()) write();
+}
+
+void TableCheckpoints::run(std::vector<std::string> words, const std::string& input, Ended ended) {
+  errors_.clear();
+  silent_ = false;
+  ended_ = std::move(ended);
+  began_ = base::SystemClock().now();
+  process::SpawnSpec spec;
+  spec.path = options_.program;
+  spec.argv = std::move(words);
+  spec.argv.insert(spec.argv.begin(), "regroup-persist");
+  spec.kept = options_.descriptors;
+  auto started = process::PipedProcess::start(
+      loop_, std::move(spec),
+      {[this](std::string_view line, bool error) { on_line(line, error); },
+       [this](int wait_status) { on_end(wait_status); }});
+  if (!started.ok()) {
+    const Ended tell = std::exchange(ended_, nullptr);
+    return tell(started.status());
+  }
+  process_ = std::move(*started);
+  expect_sign();
+  process_->feed(input);
+}
+
+void TableCheckpoints::on_line(std::string_view line, bool error) {
+  expect_sign();
+  if (error) return writer::add_error(line, &errors_);
+  if (writing_ > 0 && line == std::to_string(writing_)) committed_ = true;
+}
+
+void TableCheckpoints::expect_sign() {
+  silence_.expires_after(on_steady(kSilence));
+  silence_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !process_ || !process::is_due(silence_)) return;
+    silent_ = true;
+    process_->kill();
+  });
+}
+
+void TableCheckpoints::on_end(int wait_status) {
+  process::call_off(silence_);
+  process_.reset();
+  Status status;
+  if (silent_) {
+    status = base::deadline_exceeded(
+        fmt::format("regroup-persist gave no sign for {} s and was killed", kSilence.count()));
+  } else if (wait_status != 0 || !errors_.empty()) {
+    status = base::Status(base::Code::kUnavailable,
+                          errors_.empty() ? writer::silent_end(wait_status) : errors_);
+  }
+  const Ended tell = std::exchange(ended_, nullptr);
+  tell(status);
+}
+
+}  // namespace regroup::job

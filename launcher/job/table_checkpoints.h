@@ -1,0 +1,93 @@
+// Checkpoints of a parameter server's tables: each is written, or loaded, by a regroup-persist
+// process out of the memory that the agent owns. docs/design/ps_checkpoint.md.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "launcher/process/piped_process.h"
+#include "launcher/spec/checkpoint_plan.h"
+
+namespace regroup::job {
+
+struct TableCheckpointOptions {
+  spec::CheckpointPlan plan;     // its directory is locked; `every` 0: none are written
+  base::Duration period{};       // between two checkpoints
+  std::string program;           // path of regroup-persist
+  std::string memory;            // as regroup-ps has it
+  std::vector<int> descriptors;  // of `memory`, ascending
+  bool quiet = false;            // a checkpoint that is written is not told
+};
+
+// Used by the loop's thread, which also calls the handlers. One process runs at a time. The
+// destructor kills it and calls no handler.
+class TableCheckpoints {
+ public:
+  struct Events {
+    std::function<void(const std::string&)> said;  // for the user
+    // A number that changes whenever the tables do.
+    std::function<std::uint64_t()> version;
+  };
+  using Saved = std::function<void(const base::Result<std::string>&)>;
+
+  TableCheckpoints(boost::asio::io_context& loop, TableCheckpointOptions options, Events events);
+  ~TableCheckpoints();
+  TableCheckpoints(const TableCheckpoints&) = delete;
+  TableCheckpoints& operator=(const TableCheckpoints&) = delete;
+
+  // Puts the tables of plan.resume into the memory, which no server has yet. Call it first, if
+  // there is one.
+  void load(std::function<void(const base::Status&)> loaded);
+  // Starts the period. Call it once servers run.
+  void start();
+  // Saves all pushes that are acknowledged now; `saved` gets a sentence once they are on the disk.
+  // Calls that come while a checkpoint is written share the next one.
+  void save(Saved saved);
+  // Saves what has changed since the last checkpoint, if checkpoints are written. The job is over.
+  void finish(const std::function<void()>& then);
+
+  // What finish() could not save, as a sentence; "" if all is saved.
+  [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
+  // The time that finish() may need.
+  [[nodiscard]] base::Duration still_needs() const;
+  [[nodiscard]] proto::Step newest() const { return newest_; }  // 0: none
+
+ private:
+  using Ended = std::function<void(const base::Status&)>;
+  // Starts a process with the arguments `words`, which reads `input`.
+  void run(std::vector<std::string> words, const std::string& input, Ended ended);
+  void on_line(std::string_view line, bool error);
+  void on_end(int wait_status);
+  void expect_sign();
+  void write();
+  void on_written(const base::Status& status);
+  void wait_period();
+  [[nodiscard]] std::string description() const;
+
+  boost::asio::io_context& loop_;
+  const TableCheckpointOptions options_;
+  const Events events_;
+  boost::asio::steady_timer silence_, period_;
+  std::shared_ptr<process::PipedProcess> process_;  // null: none runs
+  Ended ended_;
+  std::string errors_;
+  bool silent_ = false;     // it was killed, since it gave no sign
+  bool committed_ = false;  // it has printed the step of its checkpoint
+  bool loaded_;             // all tables are in the memory
+  base::TimePoint began_{};
+  proto::Step newest_ = 0, writing_ = 0;
+  std::uint64_t attempts_ = 0;
+  std::uint64_t saved_version_ = 0, writing_version_ = 0;
+  std::vector<Saved> now_, next_;  // for what is being written, and for the one after that
+  std::string unsaved_;
+};
+
+}  // namespace regroup::job
