@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 
 }  // namespace
 
-Result<std::optional<Resume>> resume_of(const std::string& text, const std::string& about) {
+Result<std::optional<Resume>> resume_of(const std::string& text, const std::string& about,
+                                        bool tables) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
     return base::internal_error(
@@ -28,6 +29,12 @@ Result<std::optional<Resume>> resume_of(const std::string& text, const std::stri
       !json["path"].is_string() || !json["fingerprint"].is_string())
     return base::internal_error(
         fmt::format("{}: unexpected output of regroup-persist: {:?}", about, text));
+  if (json.value("tables", false) != tables) {
+    return base::invalid_argument(fmt::format(
+        "{}: {} was made by a job {} --ps-memory, this job is one {} it: give another "
+        "directory",
+        about, json.value("path", ""), tables ? "without" : "with", tables ? "with" : "without"));
+  }
   // At step 0 members would silently start from scratch, with the seed and the shards of the file.
   if (const std::string made_by = json.value("made_by_other", ""); !made_by.empty())
     return base::invalid_argument(fmt::format(

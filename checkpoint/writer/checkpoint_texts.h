@@ -16,8 +16,10 @@ using spec::CheckpointPlan;
 using spec::Resume;
 
 // Parses regroup-persist's description `text` of a checkpoint in `about`; empty: there is none.
+// kInvalidArgument: it has no state of a World, or with `tables` no tables of a parameter server.
 [[nodiscard]] base::Result<std::optional<Resume>> resume_of(const std::string& text,
-                                                            const std::string& about);
+                                                            const std::string& about,
+                                                            bool tables = false);
 // The local directory that may also hold the checkpoint to resume from; "": none.
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
 

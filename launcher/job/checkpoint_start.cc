@@ -36,13 +36,13 @@ constexpr std::chrono::seconds kSyncLimit(600);  // for fsync of a file that reg
 // are reported on standard error.
 Result<std::optional<writer::Resume>> newest_in(const std::vector<std::string>& places,
                                                 const std::string& directory,
-                                                const spec::Environment& environment) {
+                                                const spec::JobSpec& spec) {
   std::vector<std::string> words{"regroup-persist", "newest"};
   words.insert(words.end(), places.begin(), places.end());
-  REGROUP_ASSIGN_OR_RETURN(const auto text,
-                           process::run_persist(std::move(words), "--checkpoint " + directory,
-                                                process::time_limit(environment, kQuietLimit)));
-  return writer::resume_of(text, "--checkpoint " + directory);
+  REGROUP_ASSIGN_OR_RETURN(
+      const auto text, process::run_persist(std::move(words), "--checkpoint " + directory,
+                                            process::time_limit(spec.environment, kQuietLimit)));
+  return writer::resume_of(text, "--checkpoint " + directory, spec.ps_memory != 0);
 }
 
 std::string absolute(const std::string& path) {
@@ -83,10 +83,9 @@ Result<std::optional<base::FileLock>> take_if_there(const std::string& path, con
 Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPlan& plan,
                                                       const spec::JobSpec& spec) {
   const spec::CheckpointRequest& asked = spec.checkpoint;
-  const spec::Environment& environment = spec.environment;
   REGROUP_ASSIGN_OR_RETURN(const auto own, take_if_there(plan.directory, plan.job, spec));
-  if (!own.has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
-  auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory, environment);
+  if (!own.has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, spec);
+  auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory, spec);
   if (!newest.ok() || !newest->has_value()) return newest;
   const std::string name = fs::path((*newest)->path).filename().string();
   if ((*newest)->path == fmt::format("{}/{}", plan.shared, name)) return newest;
@@ -143,7 +142,7 @@ Result<WorldStart> prepare_checkpoints(const spec::JobSpec& spec, std::uint32_t 
     REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, spec, locks));
     std::vector<std::string> places{plan.directory};
     if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
-    newest = newest_in(places, plan.directory, spec.environment);
+    newest = newest_in(places, plan.directory, spec);
   }
   if (!newest.ok()) return newest.status();
   plan.resume = std::move(*newest);

@@ -23,7 +23,8 @@ struct WorldStart {
 // `locks`, here or in a child process, hold the locks. Blocks while that checkpoint is verified.
 // With `hosts` (a job on several) the first of two directories is local to each host: a newer
 // checkpoint in this host's local directory, if it can be locked, is copied to the second one, from
-// which the job resumes and which alone stays locked.
+// which the job resumes and which alone stays locked. A job with --ps-memory resumes from tables
+// only, any other job from the state of a World only.
 [[nodiscard]] base::Result<WorldStart> prepare_checkpoints(const spec::JobSpec& spec,
                                                            std::uint32_t shards,
                                                            const std::string& job, bool hosts,

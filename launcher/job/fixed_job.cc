@@ -25,6 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kAnswer{60};  // of an agent on a busy machine
+constexpr std::chrono::hours kSaved{24};     // the agent ends a save that makes no progress
 
 // Of the job's parameter server; null if it has none.
 json server_status(const JobFiles& files) {
@@ -97,6 +98,8 @@ std::string server_lines(const json& status) {
       out += fmt::format("server {} was replaced {} because it hung\n", number,
                          base::counted(hangs, "time"));
   }
+  if (const auto step = status.value("checkpoint", 0ULL); step != 0)
+    out += fmt::format("newest checkpoint: {}\n", step);
   for (const json& move : status.value("moves", json::array())) {
     out += fmt::format("view {}: shard {} moved from server {} to server {}: {}\n",
                        status.value("view", 0ULL), move.value("shard", 0U), move.value("from", 0U),
@@ -105,23 +108,34 @@ std::string server_lines(const json& status) {
   return out + clock_lines(status);
 }
 
+// Sends `word` to the parameter server; returns its sentence.
+base::Result<std::string> ask_servers(const JobFiles& files, const std::string& command,
+                                      const std::string& word, const std::string& options,
+                                      base::Duration limit) {
+  const auto socket = transport::connect_unix(files.ps_resize());
+  if (!socket.ok()) {
+    return base::not_found(
+        fmt::format("{}: job {} has no parameter server ({})", command, files.id(), options));
+  }
+  REGROUP_RETURN_IF_ERROR(base::send_descriptors(socket->get(), word, {}));
+  REGROUP_ASSIGN_OR_RETURN(
+      const base::DescriptorMessage answer,
+      base::receive_descriptors(socket->get(), base::SystemClock().now() + limit));
+  if (answer.text.starts_with("ok ")) return answer.text.substr(3);
+  return base::invalid_argument(answer.text.substr(answer.text.find(' ') + 1));
+}
+
 std::string shown_value(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
 }  // namespace
 
 base::Result<std::string> resize_servers(const JobFiles& files, std::uint32_t servers) {
-  const auto socket = transport::connect_unix(files.ps_resize());
-  if (!socket.ok()) {
-    return base::not_found(fmt::format(
-        "resize ps={}: job {} has no parameter server (--role ps=MIN:MAX --ps-memory BYTES)",
-        servers, files.id()));
-  }
-  REGROUP_RETURN_IF_ERROR(base::send_descriptors(socket->get(), fmt::format("ps {}", servers), {}));
-  REGROUP_ASSIGN_OR_RETURN(
-      const base::DescriptorMessage answer,
-      base::receive_descriptors(socket->get(), base::SystemClock().now() + kAnswer));
-  if (answer.text.starts_with("ok ")) return answer.text.substr(3);
-  return base::invalid_argument(answer.text.substr(answer.text.find(' ') + 1));
+  return ask_servers(files, fmt::format("resize ps={}", servers), fmt::format("ps {}", servers),
+                     "--role ps=MIN:MAX --ps-memory BYTES", kAnswer);
+}
+
+base::Result<std::string> save_tables(const JobFiles& files) {
+  return ask_servers(files, "checkpoint save", "save", "--role ps=N --ps-memory BYTES", kSaved);
 }
 
 std::optional<FixedJob> announce_job(const spec::Environment& environment, const std::string& id,

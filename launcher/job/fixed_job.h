@@ -33,6 +33,10 @@ struct FixedJob {
 // parameter server, or has ended.
 [[nodiscard]] base::Result<std::string> resize_servers(const JobFiles& files,
                                                        std::uint32_t servers);
+// Has the tables of the job's parameter server saved; returns the agent's sentence once they are on
+// the disk. Blocks. kInvalidArgument: the agent's reason why they are not. kNotFound: it has no
+// parameter server, or has ended.
+[[nodiscard]] base::Result<std::string> save_tables(const JobFiles& files);
 // fixed_job_status() for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoint/writer/persist_process.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/guardian.h"
 #include "launcher/agent/hosts.h"
@@ -30,6 +31,12 @@
 
 namespace regroup::job {
 namespace {
+
+// The sentence for the user that a parameter server resumes from plan.resume.
+std::string loads(const spec::CheckpointPlan& plan) {
+  return fmt::format("the parameter server begins with the tables of checkpoint {}, {}",
+                     plan.resume->step, plan.resume->path);
+}
 
 constexpr int kNoHostYet = 1;  // an agent could not be started
 
@@ -104,10 +111,14 @@ class FixedLaunch {
       return Refusal{refused(spec_.compat), why.message()};
     };
     base::Result<WorldStart> world = WorldStart{{}, spec_.seed, spec_.shards};
-    if (!has_roles(spec_))
+    if (!has_roles(spec_) || spec_.ps_memory != 0)
       world = prepare_checkpoints(spec_, job_.members.shards, id_, hosts_ != nullptr, locks_);
     if (!world.ok()) return refuse(world.status());
     world_ = std::move(*world);
+    if (spec_.ps_memory != 0) {
+      tables_ = std::exchange(world_, {{}, spec_.seed, spec_.shards});
+      if (tables_.checkpoints.resume && !spec_.quiet) fail(loads(tables_.checkpoints), 0);
+    }
     if (hosts_) {
       const base::Status newest =
           start_from_newest_of_hosts(*loop, *hosts_, spec_, *coming, &world_);
@@ -258,16 +269,26 @@ class FixedLaunch {
   }
 
   ParameterServerOptions parameter_server_options() {
+    std::optional<TableCheckpointOptions> checkpoints;
+    if (!tables_.checkpoints.directory.empty()) {
+      checkpoints = {.plan = tables_.checkpoints,
+                     .period = std::chrono::seconds(tables_.checkpoints.every),
+                     .program = writer::persist_program(),
+                     .memory = {},
+                     .descriptors = {},
+                     .quiet = spec_.quiet};
+    }
     return {.program = process::find_helper("regroup-ps"),
             .environment = spec_.environment,
             .memory_socket = announced_->files->ps(),
             .status_socket = announced_->files->ps_status(),
             .resize_socket = announced_->files->ps_resize(),
-            .seed = spec_.seed,
+            .seed = tables_.seed,
             .bytes = spec_.ps_memory,
             .servers = spec_.ps_servers,
             .most_servers = spec_.ps_most_servers,
-            .hang_timeout = spec_.hang.timeout};
+            .hang_timeout = spec_.hang.timeout,
+            .checkpoints = std::move(checkpoints)};
   }
 
   const spec::JobSpec& spec_;
@@ -277,6 +298,7 @@ class FixedLaunch {
   std::string id_;  // of the job
   ResolvedJob job_;
   WorldStart world_;
+  WorldStart tables_;                    // what a parameter server starts from
   std::unique_ptr<agent::Hosts> hosts_;  // null: there are no others; later the job's own
   std::optional<FixedJob> announced_;  // the guardian may die: this process removes the files, too
   Cluster cluster_;                    // of roles

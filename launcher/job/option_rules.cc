@@ -13,8 +13,10 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed",
-                                                   "reproducible"};  // of the options of any World
+// Of the options of any World.
+constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed", "reproducible"};
+// How options begin that --ps-memory has, too.
+constexpr std::string_view kCheckpoint = "checkpoint";
 
 }  // namespace
 
@@ -41,10 +43,10 @@ std::string unheeded_options(const spec::JobSpec& spec, const std::vector<std::s
   }
   const bool roles = has_roles(spec);
   std::vector<std::string> of_world = roles ? spec.world_options : std::vector<std::string>();
-  std::erase_if(of_world, [&spec](const std::string& written) {
-    const std::string name = written.substr(written.find_first_not_of('-'));
-    if (name == "hang-timeout") return spec.ps_memory != 0;  // of the parameter server
-    return std::ranges::find(kOfRoles, name) != kOfRoles.end();
+  std::erase_if(of_world, [&](const std::string& given) {
+    const std::string_view name = std::string_view(given).substr(given.find_first_not_of('-'));
+    return std::ranges::find(kOfRoles, name) != kOfRoles.end() ||
+           (spec.ps_memory != 0 && (name == "hang-timeout" || name.starts_with(kCheckpoint)));
   });
   if (!of_world.empty())
     lines.push_back(fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role",

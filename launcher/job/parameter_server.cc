@@ -220,21 +220,57 @@ base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
   std::unique_ptr<ParameterServer> out(
       new ParameterServer(loop, std::move(options), std::move(events)));
   REGROUP_RETURN_IF_ERROR(out->make_memory());
+  REGROUP_RETURN_IF_ERROR(out->members_.start(out->options_.memory_socket));
+  REGROUP_RETURN_IF_ERROR(out->askers_.start(out->options_.status_socket));
+  REGROUP_RETURN_IF_ERROR(out->resizers_.start(out->options_.resize_socket));
   std::vector<std::uint32_t> servers(out->options_.servers);
   std::iota(servers.begin(), servers.end(), 0);
   out->view_ = collective::ps::place_shards(
                    {}, servers, std::vector<collective::ps::ShardLoad>(out->shards_.size()))
                    .view;
-  collective::ps::assign_shards(out->shards_, out->view_.server_of);
-  REGROUP_RETURN_IF_ERROR(out->members_.start(out->options_.memory_socket));
-  REGROUP_RETURN_IF_ERROR(out->askers_.start(out->options_.status_socket));
-  REGROUP_RETURN_IF_ERROR(out->resizers_.start(out->options_.resize_socket));
-  for (const std::uint32_t number : servers) {
-    Server& server = out->servers_.try_emplace(number, loop, number).first->second;
-    server.state = State::kServing;  // its shards wait for it
-    REGROUP_RETURN_IF_ERROR(out->start_server(server));
+  if (out->options_.checkpoints) out->make_checkpoints();
+  if (!out->resumes()) {
+    REGROUP_RETURN_IF_ERROR(out->start_servers());
+    return out;
   }
-  if (out->options_.hang_timeout.count() > 0) out->watch_hangs();
+  out->checkpoints_->load([self = out.get()](const base::Status& status) {
+    if (self->events_.over()) return;
+    self->events_.loaded(status.ok() ? self->start_servers() : status);
+  });
+  return out;
+}
+
+base::Status ParameterServer::start_servers() {
+  collective::ps::assign_shards(shards_, view_.server_of);
+  for (const std::uint32_t number : view_.servers) {
+    Server& server = servers_.try_emplace(number, loop_, number).first->second;
+    server.state = State::kServing;  // its shards wait for it
+    REGROUP_RETURN_IF_ERROR(start_server(server));
+  }
+  if (options_.hang_timeout.count() > 0) watch_hangs();
+  if (checkpoints_) checkpoints_->start();
+  return {};
+}
+
+void ParameterServer::make_checkpoints() {
+  TableCheckpointOptions options = *options_.checkpoints;
+  options.memory = collective::ps::to_text(memory_.get());
+  options.descriptors = descriptors_of(memory_.get());
+  std::ranges::sort(options.descriptors);
+  checkpoints_ = std::make_unique<TableCheckpoints>(
+      loop_, std::move(options),
+      TableCheckpoints::Events{events_.said, [this] { return tables_version(); }});
+}
+
+// Pushes that are applied, and ranges, neither of which ever gets fewer.
+std::uint64_t ParameterServer::tables_version() const {
+  std::uint64_t out = 0;
+  for (const collective::ps::MappedShard& shard : shards_) {
+    const auto headers = collective::ps::ranges_in(shard.store);
+    if (!headers.ok()) continue;
+    out += headers->size();
+    for (const auto* const header : *headers) out += header->applied.load();
+  }
   return out;
 }
 
@@ -285,7 +321,7 @@ base::Status ParameterServer::start_server(Server& server) {
 // A server says that it is ready on its standard output, so that shards do not wait while a new one
 // starts.
 void ParameterServer::on_line(Server& server, std::string_view line, bool error) {
-  if (error || line != "ready") return events_.said(std::string(line));
+  if (error || line != "ready") return events_.over() ? void() : events_.said(std::string(line));
   if (server.state != State::kJoining) return;
   server.state = State::kServing;
   change_view();
@@ -373,11 +409,12 @@ void ParameterServer::wait_for_word(base::Fd socket) {
   });
 }
 
-// The word is "ps N"; the answer "ok TEXT" or "refused TEXT".
+// The word is "ps N" or "save"; the answer "ok TEXT" or "refused TEXT".
 void ParameterServer::answer_word() {
   const int socket = resizer_.native_handle();
   const auto word = base::receive_descriptors(socket, base::SystemClock().now() + kWord);
   std::uint32_t servers = 0;
+  if (word.ok() && word->text == "save") return save_for(base::Fd(resizer_.release()));
   if (word.ok() && word->text.starts_with("ps ") &&
       base::read_number(std::string_view(word->text).substr(3), servers)) {
     const base::Result<std::string> done = resize(servers);
@@ -387,6 +424,23 @@ void ParameterServer::answer_word() {
   }
   boost::system::error_code ignored;
   resizer_.close(ignored);
+}
+
+// Answers once the checkpoint is on the disk.
+void ParameterServer::save_for(base::Fd asker) {
+  const auto answer = [asker = std::make_shared<base::Fd>(std::move(asker))](
+                          const base::Result<std::string>& saved) {
+    const std::string text = saved.ok() ? "ok " + *saved : "refused " + saved.status().message();
+    // Best effort: the client sees that the connection is closed.
+    static_cast<void>(base::send_descriptors(asker->get(), text, {}));
+  };
+  if (checkpoints_ && options_.checkpoints->plan.every > 0 && !servers_.empty())
+    return checkpoints_->save(answer);
+  answer(base::invalid_argument(
+      !checkpoints_ ? "checkpoint save: this job has no directory; start it with --checkpoint DIR"
+      : servers_.empty()
+          ? "checkpoint save: the job still loads its tables"
+          : "checkpoint save: this job writes no checkpoints (--checkpoint-interval 0)"));
 }
 
 void ParameterServer::on_end(Server& server, int wait_status) {
@@ -531,6 +585,7 @@ std::string ParameterServer::status_json() {
   nlohmann::json out{{"view", view_.number}, {"bytes", bytes},       {"store", kinds},
                      {"clients", clients_},  {"ranges", ranges},     {"ranges_waiting", waiting},
                      {"updates", updates},   {"restarts", restarts}, {"servers", servers}};
+  out["checkpoint"] = checkpoints_ ? checkpoints_->newest() : 0;
   out["moves"] = nlohmann::json::array();
   for (const collective::ps::ShardMove& move : moves_) {
     out["moves"].push_back(

@@ -20,6 +20,7 @@
 #include "collective/ps/segment.h"
 #include "collective/ps/server.h"
 #include "launcher/job/server_hangs.h"
+#include "launcher/job/table_checkpoints.h"
 #include "launcher/process/piped_process.h"
 #include "launcher/spec/request.h"
 #include "launcher/transport/unix_socket.h"
@@ -27,17 +28,20 @@
 namespace regroup::job {
 
 struct ParameterServerOptions {
-  std::string program;             // path of regroup-ps
-  spec::Environment environment;   // its
-  std::string memory_socket;       // where members get the memory's descriptors
-  std::string status_socket;       // where `regroup status` gets status_json()
-  std::string resize_socket;       // where `regroup resize ps=N` asks for N servers
+  std::string program;            // path of regroup-ps
+  spec::Environment environment;  // its
+  std::string memory_socket;      // where members get the memory's descriptors
+  std::string status_socket;      // where `regroup status` gets status_json()
+  // Where `regroup resize ps=N` asks for N servers, and `regroup checkpoint save` for a checkpoint.
+  std::string resize_socket;
   std::uint64_t seed = 0;          // of initial rows
   std::uint64_t bytes = 0;         // of all tables
   std::uint32_t servers = 1;       // processes at first, and at least
   std::uint32_t most_servers = 1;  // by resize()
   // For which a server may stand still before it is killed and replaced; 0: for ever.
   base::Duration hang_timeout{};
+  // Without the memory and its descriptors, which are added; none: nothing is saved or loaded.
+  std::optional<TableCheckpointOptions> checkpoints;
 };
 
 // How a server ended, and what becomes of it.
@@ -83,9 +87,12 @@ class ParameterServer {
     // No member needs a server any more, so none is started. While a job ends, members may still
     // push.
     std::function<bool()> over;
+    // The tables of a checkpoint are in the memory, and servers are started; or why not.
+    std::function<void(const base::Status&)> loaded = {};
   };
-  // Makes the memory, listens, starts the servers. kInvalidArgument, kResourceExhausted: there
-  // is no such memory. Blocks to reserve the memory.
+  // Makes the memory, listens, starts the servers; if the job resumes from a checkpoint, once its
+  // tables are loaded: then `loaded` is called, and no member may be started before.
+  // kInvalidArgument, kResourceExhausted: there is no such memory. Blocks to reserve the memory.
   [[nodiscard]] static base::Result<std::unique_ptr<ParameterServer>> start(
       boost::asio::io_context& loop, ParameterServerOptions options, Events events);
   ~ParameterServer();
@@ -97,9 +104,17 @@ class ParameterServer {
   // do not allow it. Other errors: a server cannot be started.
   [[nodiscard]] base::Result<std::string> resize(std::uint32_t servers);
 
-  // {"view", "bytes", "clients", "ranges", "updates", "restarts", "servers", "moves"}; `bytes`:
-  // of all segments; `updates`: pushes that are applied, one for each range; `clients`: processes
-  // that have asked for the memory. For each server {"server", "pid", "shards", "ranges", "bytes",
+  // Null if nothing is saved or loaded.
+  [[nodiscard]] TableCheckpoints* checkpoints() { return checkpoints_.get(); }
+  // True if the job resumes from a checkpoint.
+  [[nodiscard]] bool resumes() const {
+    return options_.checkpoints && options_.checkpoints->plan.resume.has_value();
+  }
+
+  // {"view", "bytes", "clients", "ranges", "updates", "restarts", "servers", "moves",
+  // "checkpoint"}; `checkpoint`: the step of the newest one, 0 if there is none; `bytes`: of all
+  // segments; `updates`: pushes that are applied, one for each range; `clients`: processes that
+  // have asked for the memory. For each server {"server", "pid", "shards", "ranges", "bytes",
   // "updates", "restarts", "tables"}: `bytes` are those in use; `tables`: by name the numbers of
   // the ranges, as "0-3,8"; "hangs": how often it was replaced since it hung; and, if it stands
   // still, "still_seconds" and "still_shard". For each move of the last view {"shard", "from",
@@ -127,6 +142,9 @@ class ParameterServer {
     std::optional<Standstill> killed;  // since it hung; its end was told
   };
   [[nodiscard]] base::Status make_memory();
+  void make_checkpoints();
+  [[nodiscard]] base::Status start_servers();
+  [[nodiscard]] std::uint64_t tables_version() const;
   // What messages call it.
   [[nodiscard]] std::string name_of(const Server& server) const;
   [[nodiscard]] base::Status start_server(Server& server);
@@ -143,6 +161,7 @@ class ParameterServer {
   void kill_hung(Server& server, const Standstill& still);
   void wait_for_word(base::Fd socket);
   void answer_word();
+  void save_for(base::Fd asker);
   void give_memory(base::Fd socket);
 
   boost::asio::io_context& loop_;
@@ -160,6 +179,7 @@ class ParameterServer {
   ServerHangs hangs_;
   boost::asio::steady_timer next_look_;  // for hangs
   std::uint64_t clients_ = 0;
+  std::unique_ptr<TableCheckpoints> checkpoints_;
 };
 
 }  // namespace regroup::job

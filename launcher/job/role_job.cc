@@ -90,17 +90,33 @@ base::Status RoleJob::start() {
     }
   }
   if (options_.parameter_server) REGROUP_RETURN_IF_ERROR(start_parameter_server());
-  perform(rules_.start());
+  // Else members start once the tables are loaded.
+  if (!parameter_server_ || !parameter_server_->resumes()) perform(rules_.start());
   return {};
+}
+
+void RoleJob::finish(const std::function<void()>& then) {
+  if (others_) return others_->finish(then);
+  checkpoints() != nullptr ? checkpoints()->finish(then) : then();
+}
+
+base::Duration RoleJob::still_needs() const {
+  return checkpoints() != nullptr ? checkpoints()->still_needs() : base::Duration::zero();
+}
+
+std::string RoleJob::unsaved() const {
+  return checkpoints() != nullptr ? checkpoints()->unsaved() : std::string();
 }
 
 base::Status RoleJob::start_parameter_server() {
   ParameterServer::Events events;
-  events.said = [this](const std::string& text) {
-    if (!agent_.ending()) agent_.say(text);
-  };
+  events.said = [this](const std::string& text) { agent_.say(text); };
   events.failed = [this] { agent_.terminate(1); };
   events.over = [this] { return agent_.ending() && agent_.processes().running() == 0; };
+  events.loaded = [this](const base::Status& status) {
+    if (!status.ok()) return agent_.fail_start("--checkpoint: " + status.message());
+    perform(rules_.start());
+  };
   REGROUP_ASSIGN_OR_RETURN(
       parameter_server_,
       ParameterServer::start(agent_.loop(), *options_.parameter_server, std::move(events)));

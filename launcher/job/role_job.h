@@ -51,9 +51,9 @@ class RoleJob final : public agent::AgentJob {
   [[nodiscard]] base::Status start() override;
   void on_exit(const process::MemberExit& exit) override;
   [[nodiscard]] agent::OtherHosts* others() override { return others_.get(); }
-  void finish(const std::function<void()>& then) override {
-    others_ ? others_->finish(then) : then();
-  }
+  void finish(const std::function<void()>& then) override;
+  [[nodiscard]] base::Duration still_needs() const override;
+  [[nodiscard]] std::string unsaved() const override;
 
  private:
   void perform(const std::vector<RoleAction>& actions);
@@ -67,6 +67,10 @@ class RoleJob final : public agent::AgentJob {
   [[nodiscard]] RoleWorld::Events world_events();
   [[nodiscard]] base::Status hold_here();
   [[nodiscard]] base::Status start_parameter_server();
+  // Of the parameter server's tables; null: there are none.
+  [[nodiscard]] TableCheckpoints* checkpoints() const {
+    return parameter_server_ ? parameter_server_->checkpoints() : nullptr;
+  }
   [[nodiscard]] MemberEnd end_of(const process::MemberExit& exit) const;
   [[nodiscard]] agent::MemberOrder order_of(const StartMember& start) const;
   void hold_back(const MemberEnd& end);
