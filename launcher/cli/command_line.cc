@@ -146,6 +146,15 @@ base::Result<CommandLine> parse_command_line(const Words& args, const ParseConte
     if (Status status = parse_control(control, args, out); !status.ok()) return status;
     return out;
   }
+  constexpr Control kSave{"checkpoint save", Verb::kSave, ""};
+  if (own_name && args.size() > 1 && args[0] == "checkpoint" && args[1] == "save") {
+    if (Status status = parse_control(kSave, {args.begin() + 1, args.end()}, out); !status.ok())
+      return status;
+    if (out.verb == Verb::kSave) return out;
+    out.verb = Verb::kCheckpoint;
+    out.words = {"--help"};
+    return out;
+  }
   for (const auto& [verb, meaning] : kOthers) {
     if (!own_name || args.empty() || args[0] != verb) continue;
     out.verb = meaning;

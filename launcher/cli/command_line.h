@@ -23,6 +23,7 @@ enum class Verb : std::uint8_t {
   kTop,
   kBench,
   kCheckpoint,
+  kSave,
   kLedger,
   kPlace,
   kTopo,
@@ -31,7 +32,7 @@ enum class Verb : std::uint8_t {
   kJoin
 };
 
-// What `regroup status | top | resize | notice | kill-member` asks a running job.
+// What `regroup status | top | resize | notice | kill-member | checkpoint save` asks a running job.
 struct ControlRequest {
   std::string job;           // "": the user's only one
   std::uint32_t number = 0;  // members of resize, or a member's id

@@ -190,10 +190,13 @@ int tell_status(const ControlRequest& request, const job::JobFiles& files, const
                         : show_status(request, source, files.usage());
 }
 
-int resize_servers(const CommandLine& command) {
+// What the agent of a parameter server does.
+int ask_servers(const CommandLine& command) {
   const auto files = job::find_job(command.environment, command.control.job, job::JobKind::kAny);
   if (!files.ok()) return command_failed(files.status().message());
-  const auto done = job::resize_servers(*files, command.control.number);
+  const auto done = command.verb == Verb::kSave
+                        ? job::save_tables(*files)
+                        : job::resize_servers(*files, command.control.number);
   if (!done.ok()) return command_failed(done.status().message());
   fmt::print("{}\n", base::escaped_lines(*done));
   return 0;
@@ -202,7 +205,7 @@ int resize_servers(const CommandLine& command) {
 }  // namespace
 
 int run_control(const CommandLine& command) {
-  if (command.control.servers) return resize_servers(command);
+  if (command.control.servers || command.verb == Verb::kSave) return ask_servers(command);
   const bool status = command.verb == Verb::kStatus;
   auto files = job::find_job(command.environment, command.control.job,
                              status ? job::JobKind::kAny : job::JobKind::kElastic);

@@ -1,4 +1,5 @@
-// The control commands: `regroup status | resize | notice | kill-member`.
+// The control commands: `regroup status | resize | notice | kill-member |
+// checkpoint save`.
 #pragma once
 
 #include "launcher/cli/options.h"

@@ -202,6 +202,40 @@ Status take_roles(OptionsBuilder& builder) {
   return job::check_roles(out.roles);
 }
 
+// Whether an option of all Worlds was given.
+bool is_given(const spec::JobSpec& spec, std::string_view name) {
+  return std::ranges::any_of(spec.world_options, [&](const std::string& option) {
+    return std::string_view(option).substr(option.find_first_not_of('-')) == name;
+  });
+}
+
+constexpr std::uint64_t kTablesEvery = 600;  // seconds
+
+// A parameter server has no steps, and one host: what its checkpoints have in steps otherwise is in
+// seconds.
+Status finish_table_checkpoints(OptionsBuilder& builder) {
+  spec::JobSpec& out = builder.out;
+  std::uint64_t& every = out.checkpoint.every;
+  if (out.ps_memory == 0) {
+    if (!builder.timed_checkpoints) return {};
+    return invalid_argument(fmt::format(
+        "--checkpoint-interval {}s: expected a number of steps; seconds are for --ps-memory",
+        every));
+  }
+  if (!is_given(out, "checkpoint-interval")) {
+    every = kTablesEvery;
+  } else if (!builder.timed_checkpoints && every != 0) {
+    return invalid_argument(fmt::format(
+        "--checkpoint-interval {0}: a parameter server has no steps: expected seconds, {0}s, or 0",
+        every));
+  }
+  for (const char* const name : {"checkpoint-shared", "checkpoint-memory"}) {
+    if (is_given(out, name))
+      return invalid_argument(fmt::format("--{}: not with --ps-memory", name));
+  }
+  return {};
+}
+
 // With --ps-memory the role ps is Regroup's parameter server: it has no program and no members.
 Status take_parameter_server(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
@@ -229,6 +263,7 @@ Status finish_roles(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
   Status status = out.job_file.empty() ? take_roles(builder) : read_job_file(builder);
   if (status.ok()) status = take_parameter_server(builder);
+  if (status.ok()) status = finish_table_checkpoints(builder);
   if (!status.ok() || out.roles.empty()) return status;
   out.max = 0;
   for (const spec::AppRequest& app : out.apps) out.max += app.count.value_or(1);

@@ -105,6 +105,7 @@ struct OptionsBuilder {
   std::string run_id = "none";            // --rdzv-id
   std::string log_role;                   // --role NAME, where it is torchrun's
   std::uint32_t most_servers = 0;         // MAX of --role ps=MIN:MAX; 0: it is no range
+  bool timed_checkpoints = false;         // --checkpoint-interval has seconds, as "60s"
   bool fast_reduce = false;               // --reduce fast
   bool name_stream = false;               // --output timestamp: see kStreamPrefix
   bool torchrun = false;                  // its name or --nproc-per-node: a .py is always Python's

@@ -107,6 +107,17 @@ Status set_plane(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 }  // namespace
 
+// "100" of a World, "60s" of a parameter server: finish_table_checkpoints() knows the job.
+Status set_interval(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string value = argument.value();
+  builder.timed_checkpoints = value.ends_with('s');
+  std::uint64_t& every = builder.out.checkpoint.every;
+  if (!builder.timed_checkpoints) return base::parse_count(argument.name, value, every);
+  if (base::read_number(std::string_view(value).substr(0, value.size() - 1), every) && every > 0)
+    return {};
+  return base::bad_value(argument.name, value, "expected a number of steps, or of seconds: 60s");
+}
+
 std::vector<Spec> elastic_options() {
   constexpr auto kJob = Scope::kJob;
   constexpr auto kYes = Common::kYes;
@@ -200,7 +211,8 @@ std::vector<Spec> elastic_options() {
        }},
       {{"checkpoint"},
        "DIR",
-       "write checkpoints to DIR; resume from the newest one there",
+       "write checkpoints to DIR; resume from the newest one there. With --ps-memory: of its "
+       "tables",
        [](D& d, G& g) { return d.out.checkpoint.directory = g.value(), Status(); },
        kJob,
        kYes},
@@ -211,8 +223,8 @@ std::vector<Spec> elastic_options() {
       {{"checkpoint-interval"},
        "N",
        "number of steps between checkpoints, of which the last step always gets one; 0: write none "
-       "(default: 100)",
-       [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.checkpoint.every); }},
+       "(default: 100). With --ps-memory seconds, for example 60s (default: 600s)",
+       set_interval},
       {{"checkpoint-memory"},
        "BYTES",
        "maximum memory of the save area on a host (default: the size of the state)",

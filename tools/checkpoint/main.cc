@@ -53,8 +53,10 @@ int fail(std::string_view why, int status) {
   return status;
 }
 
+constexpr const char* kLine = "  {:<6} {:<15} {:<27} {}\n";
+
 std::string line_of(const Verb& verb) {
-  return fmt::format("  {:<6} {:<15} {:<27} {}\n", verb.name, verb.words, verb.options, verb.help);
+  return fmt::format(kLine, verb.name, verb.words, verb.options, verb.help);
 }
 
 std::string help() {
@@ -63,6 +65,8 @@ std::string help() {
       "its newest "
       "one, or that of --step N.\n\n";
   for (const Verb& verb : kVerbs) out += line_of(verb);
+  out += fmt::format(kLine, "save", "[JOB]", "",
+                     "save the tables of a running job with --ps-memory and --checkpoint");
   return out +
          "\nIn .npz files bfloat16 and float8 have NumPy's types <V2 and |V1; the comment of each "
          "such "
