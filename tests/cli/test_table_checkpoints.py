@@ -1,0 +1,236 @@
+"""Checkpoints of a parameter server's tables: at the end, on request, by time; whatever is killed
+meanwhile; resumed with other numbers of servers."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+from conftest import BIN, until
+
+TABLES = BIN.parent / "tests/bin/ps_tables"
+COUNTER = BIN.parent / "tests/bin/ps_member"
+
+
+def served(
+    directory: Path | None, servers: str = "1", workers: int = 1, memory="256M"
+) -> list[str]:
+    words = ["--role", f"ps={servers}", "--role", f"worker={workers}", "--ps-memory", memory]
+    return words if directory is None else [*words, "--checkpoint", str(directory)]
+
+
+def digest(job) -> str:
+    return re.search(r"digest (\w+)", job.out)[1]
+
+
+def trained(regroup, words: list[str], *arguments: object) -> str:
+    job = regroup.run(*words, str(TABLES), *map(str, arguments))
+    assert job.process.returncode == 0, job.out + job.err
+    return digest(job)
+
+
+def steps(directory: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in directory.glob("step-*"))
+
+
+def verified(regroup, directory: Path) -> None:
+    done = regroup.control("checkpoint", "verify", str(directory))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def saved(regroup) -> str:
+    done = regroup.control("checkpoint", "save")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_other_numbers_of_servers_go_on_with_the_same_bits(regroup, tmp_path):
+    whole = trained(regroup, served(None), 0, 24)
+    first = trained(regroup, served(tmp_path), 0, 8)
+    assert steps(tmp_path) == [1]
+    assert trained(regroup, served(tmp_path, "3"), 8, 8) == first
+    assert steps(tmp_path) == [1], "nothing has changed"
+    second = trained(regroup, served(tmp_path, "3"), 8, 16)
+    assert steps(tmp_path) == [1, 2]
+    assert trained(regroup, served(tmp_path, "1:2"), 16, 16) == second
+    assert trained(regroup, served(tmp_path), 16, 24) == whole
+    verified(regroup, tmp_path)
+
+
+def test_content_does_not_depend_on_the_number_of_servers(regroup, tmp_path):
+    for servers in ("1", "3"):
+        trained(regroup, served(tmp_path / servers, servers), 0, 8)
+    done = regroup.control("checkpoint", "diff", str(tmp_path / "1"), str(tmp_path / "3"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_was_saved_before_all_were_killed_is_there(regroup, tmp_path):
+    job = regroup.start(*served(tmp_path, "2"), str(TABLES), "0", "8", str(tmp_path / "never"))
+    job.wait_out("digest")
+    assert re.fullmatch(r"checkpoint of step 1: in \S+ after \d+\.\d\d s\n", saved(regroup))
+    status = json.loads(regroup.control("status", "--json").stdout)
+    assert status["parameter_server"]["checkpoint"] == 1
+    assert "newest checkpoint: 1\n" in regroup.control("status").stdout
+    for pid in (job.agent, job.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    job.wait()
+    job.assert_nothing_left()
+    resumed = regroup.run(*served(tmp_path, "1"), str(TABLES), "8", "8")
+    assert resumed.process.returncode == 0, resumed.err
+    assert digest(resumed) == digest(job)
+    assert re.search(r"begins with the tables of checkpoint 1, \S+step-00000001", resumed.err)
+
+
+def test_a_failed_job_and_one_that_is_interrupted_save_what_they_have(regroup, tmp_path):
+    job = regroup.start(*served(tmp_path), str(TABLES), "0", "8", str(tmp_path / "never"))
+    job.wait_out("digest")
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() != 0
+    assert steps(tmp_path) == [1], job.err
+    failed = regroup.run(*served(tmp_path), "sh", "-c", f"{TABLES} 8 9; exit 3")
+    assert failed.process.returncode == 3
+    assert steps(tmp_path) == [1, 2], failed.err
+
+
+def test_a_writer_that_is_killed_costs_its_checkpoint_only(regroup, tmp_path):
+    end = tmp_path / "end"
+    job = regroup.start(*served(tmp_path / "d", "2"), str(TABLES), "0", "8", str(end))
+    job.wait_out("digest")
+    saved(regroup)
+    asking = regroup.start("checkpoint", "save")
+    os.kill(job.stop_one("regroup-persist"), signal.SIGKILL)
+    assert asking.wait() != 0
+    assert "regroup-persist: killed by signal 9" in asking.err
+    assert "the checkpoint of step 2 failed, the previous one is kept" in job.err
+    assert steps(tmp_path / "d") == [1]
+    verified(regroup, tmp_path / "d")
+    saved(regroup)
+    assert steps(tmp_path / "d") == [1, 2]
+    end.touch()
+    assert job.wait() == 0, job.err
+    assert trained(regroup, served(tmp_path / "d"), 8, 8) == digest(job)
+
+
+def counted(job) -> tuple[int, int]:
+    return tuple(map(int, re.search(r"all (\d+), counted (\d+)", job.out).groups()))
+
+
+def test_checkpoints_under_load_have_each_push_once_though_servers_are_killed(regroup, tmp_path):
+    """Workers add one to eight keys with each push. What they have pushed by the end is in the
+    last checkpoint, exactly; those before are whole."""
+    end, directory = tmp_path / "end", tmp_path / "d"
+    job = regroup.start(*served(directory, "2", 3), str(COUNTER), str(end))
+
+    def server(number: int, *killed: int) -> int:
+        told = json.loads(regroup.control("status", "--json").stdout or "{}")
+        for one in told.get("parameter_server", {}).get("servers", []):
+            if one["server"] == number and one["pid"] > 0 and one["pid"] not in killed:
+                return one["pid"] if one["updates"] > 0 else 0
+        return 0
+
+    for number in (0, 1, 0):
+        pid = until(lambda: server(number), "a server")  # noqa: B023
+        asking = regroup.start("checkpoint", "save")
+        until(lambda: job.named("regroup-persist") or asking.process.poll() is not None, "a save")  # noqa: B023
+        os.kill(pid, signal.SIGKILL)
+        assert asking.wait() == 0, asking.err
+        until(lambda: server(number, pid), "a successor")  # noqa: B023
+    assert steps(directory) == [1, 2, 3]
+    verified(regroup, directory)
+    end.touch()
+    assert job.wait() == 0, job.out + job.err
+    pushes, sum_of_keys = counted(job)
+    assert sum_of_keys == 8 * pushes > 0
+    resumed = regroup.run(*served(directory, "3", 3), str(COUNTER), str(end))
+    # The totals of both jobs: nobody has pushed in this one.
+    assert resumed.process.returncode == 0, resumed.out + resumed.err
+    assert counted(resumed) == (pushes, sum_of_keys)
+
+
+def test_a_period_saves_what_has_changed(regroup, tmp_path):
+    end = tmp_path / "end"
+    words = [*served(tmp_path / "d"), "--checkpoint-interval", "1s"]
+    job = regroup.start(*words, str(TABLES), "0", "8", str(end))
+    job.wait_out("digest")
+    before = job.err.count("checkpoint of step")
+    until(lambda: job.err.count("checkpoint of step") > before or before, "a checkpoint")
+    last = until(lambda: steps(tmp_path / "d"), "a checkpoint")[-1]
+    end.touch()
+    assert job.wait() == 0, job.err
+    assert steps(tmp_path / "d")[-1] <= last + 1
+    again = regroup.run(*words, "--checkpoint-interval", "0", str(TABLES), "8", "9")
+    assert again.process.returncode == 0
+    assert steps(tmp_path / "d")[-1] <= last + 1, "0 only resumes"
+
+
+def test_damaged_checkpoints_are_set_aside(regroup, tmp_path):
+    first = trained(regroup, served(tmp_path), 0, 8)
+    trained(regroup, served(tmp_path), 8, 16)
+    shard = next((tmp_path / "step-00000002").glob("shard-*.h5"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    job = regroup.run(*served(tmp_path), str(TABLES), "8", "8")
+    assert digest(job) == first
+    assert re.search(r"step-00000002.*(damaged|set aside)", job.err), job.err
+    assert (tmp_path / "damaged-step-00000002/REASON").exists()
+
+
+def test_another_spec_is_refused_and_both_are_named(regroup, tmp_path):
+    trained(regroup, served(tmp_path, "3"), 0, 8)
+    for variable, value, expected in (
+        ("PS_DIM", "8", "table users: expected dim 4 as the checkpoint of step 1 has it, got 8"),
+        (
+            "PS_DTYPE",
+            "float16",
+            "table users: expected dtype float32 as the checkpoint of step 1 has it, got float16",
+        ),
+        (
+            "PS_OPTIMIZER",
+            "sgd",
+            "table users: expected optimizer lazy_adam as the checkpoint of step 1 has it, got sgd",
+        ),
+    ):
+        job = regroup.start(*served(tmp_path, "2"), str(TABLES), "8", "8", env={variable: value})
+        assert job.wait() == 3
+        assert expected in job.err
+        assert steps(tmp_path) == [1]
+
+
+def test_what_is_wrong_is_refused(regroup, tmp_path):
+    def refused(*words: str) -> str:
+        job = regroup.run(*words, "true")
+        assert job.wait() != 0
+        return job.err
+
+    for interval in ("7", "100"):
+        assert (
+            f"--checkpoint-interval {interval}: a parameter server has no steps: expected seconds"
+            in refused(*served(tmp_path), "--checkpoint-interval", interval)
+        )
+    for interval in ("0s", "0.1s", "s"):
+        assert "expected a number of steps, or of seconds" in refused(
+            *served(tmp_path), "--checkpoint-interval", interval
+        )
+    assert "seconds are for --ps-memory" in refused("-np", "1", "--checkpoint-interval", "5s")
+    assert "--checkpoint-shared: not with --ps-memory" in refused(
+        *served(tmp_path), "--checkpoint-shared", str(tmp_path)
+    )
+    end = tmp_path / "end"
+    job = regroup.start(*served(None), str(TABLES), "0", "1", str(end))
+    job.wait_out("digest")
+    assert "this job has no directory" in regroup.control("checkpoint", "save").stderr
+    end.touch()
+    assert job.wait() == 0
+    assert regroup.control("checkpoint", "save").returncode != 0
+
+
+def test_checkpoints_of_other_jobs_and_too_little_memory_are_refused(regroup, tmp_path):
+    trained(regroup, served(tmp_path / "tables"), 0, 8)
+    small = regroup.run(*served(tmp_path / "tables", memory="64M"), str(TABLES), "8", "8")
+    assert small.process.returncode != 0
+    assert "--ps-memory is the limit" in small.err
+    other = regroup.run("-np", "1", "--checkpoint", str(tmp_path / "tables"), "true")
+    assert other.process.returncode != 0
+    assert "was made by a job with --ps-memory, this job is one without it" in other.err
