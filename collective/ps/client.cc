@@ -28,6 +28,12 @@ constexpr std::chrono::milliseconds kLookForLane{1};
 // A thread that waits for an answer looks itself after this time, whatever the bell says.
 constexpr std::chrono::seconds kLookAgain{1};
 
+Status other_processes_attach(std::uint64_t client, const Lanes& lanes) {
+  return base::deadline_exceeded(
+      fmt::format("client {}: other processes take and free lanes of shard {}; expected a turn",
+                  client, lanes.spec().shard));
+}
+
 }  // namespace
 
 // ---- LaneHolder
@@ -90,12 +96,7 @@ Status LaneHolder::take_one(const Lanes& lanes, base::TimePoint deadline) {
             "client {}: the server has not freed the lane of an ended process with this number",
             client_));
       }
-      if (outcome == Outcome::kBusy) {
-        return base::deadline_exceeded(
-            fmt::format("client {}: other processes take and free lanes of shard {}; expected a "
-                        "turn",
-                        client_, lanes.spec().shard));
-      }
+      if (outcome == Outcome::kBusy) return other_processes_attach(client_, lanes);
       return base::resource_exhausted(
           fmt::format("client {}: all {} lanes of shard {} are taken; expected one to become free",
                       client_, lanes.spec().lanes, lanes.spec().shard));
@@ -214,14 +215,22 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
                       lanes.spec().lane_bytes, std::strerror(error)));
     }
   }
-  if (options.consistency.mode == Mode::kSsp) {
-    const Lanes& lanes = impl->clock_lanes();
-    impl->clock_ =
-        begin_clock<RealPolicy>(lanes.clock_words(), lanes.spec().lanes, impl->links_[0].lane);
-    // Others may have seen this client at clock 0.
-    wake_clock_waiters<RealPolicy>(lanes.clock_bells(), lanes.spec().lanes);
-  }
+  if (options.consistency.mode == Mode::kSsp) REGROUP_RETURN_IF_ERROR(impl->begin_at_highest());
   return impl;
+}
+
+Status Client::Impl::begin_at_highest() {
+  const Lanes& lanes = clock_lanes();
+  pthread_mutex_t& attaching = lanes.header().attaching;
+  for (const base::TimePoint until = deadline(); !try_lock_robust(attaching);) {
+    if (RealPolicy::now() >= until) return other_processes_attach(options_.client, lanes);
+    std::this_thread::sleep_for(kLookForLane);
+  }
+  clock_ = begin_clock<RealPolicy>(lanes.clock_words(), lanes.spec().lanes, links_[0].lane);
+  ::pthread_mutex_unlock(&attaching);
+  // Others may have seen this client at clock 0.
+  wake_clock_waiters<RealPolicy>(lanes.clock_bells(), lanes.spec().lanes);
+  return {};
 }
 
 Client::Impl::~Impl() {

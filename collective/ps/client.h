@@ -180,6 +180,7 @@ class Client::Impl {
                                           const std::string& what);
 
   // Mode ssp: waits until a pull at this client's clock has what it must have.
+  [[nodiscard]] base::Status begin_at_highest();
   [[nodiscard]] base::Status await_clocks(const std::string& table);
   // The client that holds up a pull at `clock`.
   [[nodiscard]] std::optional<SlowClient> held_up_by(std::uint64_t clock) const;

@@ -51,6 +51,7 @@ template <class P, class WordOf>
 // Begins the clock of lane `own` at the highest one of the others, and returns it. First the client
 // shows itself at clock 0, then it looks: who pulls meanwhile at clock c has stored c before and
 // reads this word afterwards, so either it sees this client and waits, or this client sees c.
+// One client at a time begins: another would see this one at clock 0, and perhaps nobody else.
 template <class P, class WordOf>
 [[nodiscard]] std::uint64_t begin_clock(WordOf word_of, std::uint32_t lanes, std::uint32_t own) {
   word_of(own).store(1, std::memory_order_seq_cst);

@@ -137,8 +137,9 @@ struct Ticket {
 // advance() counts. A pull at clock c has all pushes of turns 0 to c - s - 1 of every other living
 // client, all own pushes that have begun, and perhaps newer ones. It waits for the latter, and
 // while the clock of another client is below c - s. A client that attaches begins at the highest
-// clock of those that live. One that has ended holds up the others until a server has found it
-// ended, about 100 ms. One that is stopped, or is busy with something else, holds them up.
+// clock of those that live. A Client that is destroyed holds up nobody. One whose process has ended
+// without that holds up the others until a server has found it ended: about 100 ms while the server
+// of shard 0 lives. One that is stopped, or is busy with something else, holds them up.
 //
 // A range is a part of a table. A push is applied once or not at all in each range: one that is
 // not acknowledged, since it failed or its process ended, may have reached some ranges only. A

@@ -72,6 +72,24 @@ class PsSsp : public ::testing::Test {
     return client.pull(table, ids, std::as_writable_bytes(std::span(out)));
   }
 
+  // True once `fact` is; false, and a failure, if it never is.
+  template <class Fact>
+  static bool comes(const std::string& what, Fact fact) {
+    for (const base::TimePoint end = in(kLong); !fact(); ::usleep(200)) {
+      if (in(0ms) < end) continue;
+      ADD_FAILURE() << "this does not come: " << what;
+      return false;
+    }
+    return true;
+  }
+  // The lane of a client; nullptr: it has none.
+  static Lane* lane_of(const MappedShard& shard, std::uint64_t client) {
+    for (std::uint32_t i = 0; i < shard.lanes.spec().lanes; ++i) {
+      if (shard.lanes.lane(i).client == client + 1) return &shard.lanes.lane(i);
+    }
+    return nullptr;
+  }
+
   const Served served_;
 };
 
@@ -117,18 +135,22 @@ TEST_F(PsSsp, APullHasAllOwnPushesThatHaveBegun) {
 
 TEST_F(PsSsp, AClockThatEndsHoldsUpNobody) {
   const Child server = served_.server();
+  const MappedShard shard = served_.map(0);
   const auto one = client(1, bounded(0));
   auto other = client(2, bounded(0));
   const Table table = open(*one, turns());
   ASSERT_TRUE(one->advance().ok());
-  std::atomic<bool> has_pulled = false;
+  server.stop();  // the client ends its clock itself
+  const Lane& ended = *lane_of(shard, 2);
   std::thread pulling([&] {
     std::vector<std::int64_t> values;
-    EXPECT_TRUE(read(*one, table, values).ok());
-    has_pulled = true;
+    const base::Status status = read(*one, table, values);
+    EXPECT_TRUE(status.ok()) << status.to_string();
   });
-  EXPECT_FALSE(has_pulled);
+  comes("the pull waits", [&] { return lane_of(shard, 1)->waits_for != 0; });
+  EXPECT_EQ(ended.clock.load(), 1U);
   other.reset();
+  EXPECT_EQ(ended.clock.load(), 0U);
   pulling.join();
 }
 
@@ -139,6 +161,25 @@ TEST_F(PsSsp, AClientBeginsAtTheHighestClock) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(one->advance().ok());
   ASSERT_TRUE(two->advance().ok());
   EXPECT_EQ(client(3, bounded(2))->clock(), 5U);
+}
+
+// Two that begin together would see each other at clock 0, and perhaps nobody else.
+TEST_F(PsSsp, AClientBeginsWhileNoOtherDoes) {
+  const MappedShard first = served_.map(0), second = served_.map(1);
+  pthread_mutex_t& of_first = first.lanes.header().attaching;
+  pthread_mutex_t& of_second = second.lanes.header().attaching;
+  ASSERT_TRUE(try_lock_robust(of_second));
+  std::unique_ptr<Client> made;
+  std::thread attaching([&] { made = client(1, bounded(0)); });
+  comes("a lane in shard 0", [&] { return lane_of(first, 1) != nullptr; });
+  comes("the mutex of shard 0", [&] { return try_lock_robust(of_first); });
+  ::pthread_mutex_unlock(&of_second);
+  comes("a lane in shard 1", [&] { return lane_of(second, 1) != nullptr; });
+  ::usleep(50'000);
+  EXPECT_EQ(lane_of(first, 1)->clock.load(), 0U);
+  ::pthread_mutex_unlock(&of_first);
+  attaching.join();
+  EXPECT_EQ(lane_of(first, 1)->clock.load(), 1U);
 }
 
 TEST_F(PsSsp, ModesThatDifferAreRefusedWithBoth) {
@@ -325,22 +366,16 @@ TEST_F(PsSspProcesses, AStoppedWorkerHoldsUpTheOthersUntilItIsKilled) {
   await_more_pulls(30);
   Worker& stopped = workers[1];
   stopped.process.stop();
-  const auto lane_of = [&](std::size_t worker) -> Lane& {
-    std::uint32_t i = 0;
-    while (shard.lanes.lane(i).client != worker + 1) ++i;
-    return shard.lanes.lane(i);
-  };
+  const std::uint64_t last = lane_of(shard, 1)->clock + kStaleness + 1;
   const auto waits = [&](std::size_t worker) {
-    const std::uint64_t other = lane_of(worker).waits_for;
-    return other != 0 && shard.lanes.lane(static_cast<std::uint32_t>(other - 1)).client == 2;
+    const Lane& lane = *lane_of(shard, worker);
+    const std::uint64_t other = lane.waits_for;
+    return lane.clock == last && other != 0 &&
+           shard.lanes.lane(static_cast<std::uint32_t>(other - 1)).client == 2;
   };
-  const std::uint64_t clock = lane_of(1).clock - 1;
-  for (const base::TimePoint end = in(kLong);
-       !waits(0) || !waits(2) || lane_of(0).clock != lane_of(2).clock;) {
-    ASSERT_LT(in(0ms), end) << "the others do not wait for it";
-    ::usleep(200);
-  }
-  EXPECT_EQ(lane_of(0).clock - 1, clock + kStaleness + 1);
+  ASSERT_TRUE(comes("the others wait for it", [&] { return waits(0) && waits(2); }));
+  ::usleep(50'000);
+  for (const std::size_t worker : {0, 2}) EXPECT_EQ(lane_of(shard, worker)->clock.load(), last);
   kill(stopped);
   await_more_pulls(30);
   stopped = start(3, kStaleness);
