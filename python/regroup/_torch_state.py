@@ -91,7 +91,9 @@ class TrainingState:
         plain values as text, tensors as bytes.
 
         One at a time, since a tensor may have to be copied. Omits `extra`: it may differ between
-        members, and a difference that matters shows in the rest.
+        members, and a difference that matters shows in the rest. Omits what is frozen: a loop that
+        freezes per substep, beside its backward(), leaves it alone in a member without a shard, and
+        check_agreed() finds a difference that matters.
         """
         values: list[tuple[str, str]] = []
         tensors = [(f"model.{name}", tensor) for name, tensor in _model_tensors(self.model).items()]
@@ -100,7 +102,6 @@ class TrainingState:
             for name in sorted(state, key=_key_order):
                 _flatten(state[name], f"{prefix}.{name}", values, tensors)
         yield from values
-        yield "model.frozen", ", ".join(self.layout.frozen())
         for name, tensor in tensors:
             if _is_dense(tensor) and tensor.numel() > 0:
                 yield name, *self._on_host([tensor])
