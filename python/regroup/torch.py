@@ -114,7 +114,7 @@ def join(
     parameters nor buffers, p.grad is None. "ignore": tells once if it is the loss.
     unfreeze: the script may let parameters require a gradient that require none at join(), between
     two steps and on all members; the memory for a step has room for all parameters. Without it
-    parameters may only be frozen later.
+    only those that were trained at join() may be frozen later, and unfrozen again.
     deterministic: on a GPU, lets torch choose only kernels with the same result in each run, as the
     bits of the weights depend on it. No effect on the CPU.
     progress: rank 0 prints a line per epoch.

@@ -397,7 +397,7 @@ def absolute_error(output, target):
 
 
 class Held(Samples):
-    """For evaluation: no member is killed in it."""
+    """For evaluation: a member is killed in it only where `fall` says so."""
 
     def __getitem__(self, index):
         if faults.get("fall") == (member, now["step"]):
