@@ -446,9 +446,13 @@ class _Work(dist.Work):
             self._future.set_result(self._outputs)
 
 
-def _check(what: str, tensor: Tensor) -> None:
+def _check_device(what: str, tensor: Tensor) -> None:
     if tensor.device.type != "cpu":
         _refuse(what, f"expected a CPU tensor, got one on {tensor.device}")
+
+
+def _check(what: str, tensor: Tensor) -> None:
+    _check_device(what, tensor)
     if tensor.layout != torch.strided:
         _refuse(what, "expected a dense tensor")
 
@@ -610,6 +614,7 @@ class ProcessGroup(dist.ProcessGroup):
     @torch.no_grad()
     def _sum_sparse(self, what: str, tensor: Tensor, opts: Any) -> _Work:
         """Ranks may have different rows, so the concatenation of all is summed."""
+        _check_device(what, tensor)
         if opts.reduceOp != dist.ReduceOp.SUM:
             _refuse(what, "expected SUM for a sparse tensor")
         mine = tensor.coalesce()
@@ -854,6 +859,8 @@ class ProcessGroup(dist.ProcessGroup):
                 f"expected parts of one size and type for this rank, got {own.dtype}"
                 f"[{own.numel()}] and {target.dtype}[{target.numel()}]",
             )
+        self._group.check_process(what)
+        self._group.callbacks.wait(what, self._limit(opts))
         target.copy_(own.view(target.shape))
         works = []
         for turn in range(1, self._size):

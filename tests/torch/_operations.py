@@ -191,6 +191,12 @@ def check_layouts() -> None:
         raise AssertionError("expected a refusal")
     except ValueError as error:
         assert "all_reduce: expected SUM for a sparse tensor" in f"{error}", error
+    if IN_PYTHON:  # the one backend for all devices
+        try:
+            dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (SIZE,), device="meta"))
+            raise AssertionError("expected a refusal")
+        except ValueError as error:
+            assert "all_reduce: expected a CPU tensor, got one on meta" in f"{error}", error
 
 
 def check_messages() -> None:

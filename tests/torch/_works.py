@@ -123,23 +123,35 @@ def check_callbacks_that_wait_for_each_other() -> None:
         work.wait()
 
 
+def reduced(data: torch.Tensor) -> torch.Tensor:
+    return dist.all_reduce(data, async_op=True).get_future().wait()[0]
+
+
+def exchanged(data: torch.Tensor) -> torch.Tensor:
+    """The same sum, by messages."""
+    parts = [torch.empty_like(data) for _ in range(2)]
+    dist.all_to_all(parts, [data, data])
+    return parts[0] + parts[1]
+
+
 def check_order_of_callbacks() -> None:
     """Operations that callbacks start come before those that the rank starts later, in every rank,
     whatever the time that a callback takes."""
-    found = []
+    for add in (reduced, exchanged):
+        found = []
 
-    def again(future: torch.futures.Future) -> torch.Tensor:
-        time.sleep(0.2 * RANK)
-        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+        def again(future: torch.futures.Future, add=add) -> torch.Tensor:
+            time.sleep(0.2 * RANK)
+            return add(future.value()[0])
 
-    for size in (3, 3, 4):
-        data = torch.full((size,), float(size))
-        found.append(dist.all_reduce(data, async_op=True).get_future().then(again))
-        later = torch.full((size,), 1.0 + RANK)
-        dist.all_reduce(later)
-        assert (later == 3).all(), later
-    for size, future in zip((3, 3, 4), found, strict=True):
-        assert future.wait().tolist() == [4.0 * size] * size
+        for size in (3, 3, 4):
+            data = torch.full((size,), float(size))
+            found.append(dist.all_reduce(data, async_op=True).get_future().then(again))
+            time.sleep(0.1 * (1 - RANK))  # callbacks begin later in rank 1, and this in rank 0
+            later = add(torch.full((size,), 1.0 + RANK))
+            assert (later == 3).all(), later
+        for size, future in zip((3, 3, 4), found, strict=True):
+            assert future.wait().tolist() == [4.0 * size] * size
 
 
 def check_power_sgd() -> None:

@@ -1140,6 +1140,7 @@ class RegroupBackend final : public c10d::Backend {
     constexpr std::uint32_t kTag = 0xffffffff;
     ++sequence_;
     const char* const what = call.what;
+    await_callbacks(what, opts);
     auto whole = begin(call, std::move(outputs));
     std::vector<intrusive_ptr<RegroupWork>> works;
     for (int turn = 1; turn < getSize(); ++turn) {
