@@ -1,6 +1,6 @@
-// All interleavings of collective/ps/clocks.h: workers of mode ssp that pull, push and count, one
-// that joins, one that is killed and found dead by a server. Each mutant breaks the bound or waits
-// for ever, and the search finds it.
+// All interleavings of collective/ps/clocks.h: workers of mode ssp that pull, push and count, some
+// that join, one that is killed and found dead by a server. Each mutant breaks the bound, waits for
+// ever or begins far behind, and the search finds it.
 #include "collective/ps/clocks.h"
 
 #include <gtest/gtest.h>
@@ -23,6 +23,7 @@ using Word = ps::ClockWord<Policy>;
 // The shipped code; a mutant hides one of its functions.
 struct Shipped {
   static constexpr bool kPushesFirst = true;
+  static constexpr bool kBeginsAlone = true;   // holds a mutex meanwhile
   static constexpr std::uint64_t kBeyond = 0;  // clocks beyond the staleness
   template <class WordOf>
   static std::uint64_t begin(WordOf words, std::uint32_t lanes, std::uint32_t own) {
@@ -75,6 +76,10 @@ struct BeginsAtTheFirstClock : Shipped {
   }
 };
 
+struct BeginsBesideAnother : Shipped {
+  static constexpr bool kBeginsAlone = false;
+};
+
 struct CountsBeforeItsPushesAreApplied : Shipped {
   static constexpr bool kPushesFirst = false;
 };
@@ -104,16 +109,17 @@ struct EndsAClockInSilence : Shipped {
 
 struct Scene {
   std::uint32_t workers = 2;  // of `lanes` the first ones begin together, before all else
-  bool joins = false;         // one more begins at any moment
+  std::uint32_t joins = 0;    // so many more begin at any moment
   std::uint64_t staleness = 0;
-  std::uint64_t turns = 2;  // of each worker
-  bool kill = false;        // the first worker may be killed
+  std::uint64_t turns = 2;          // of each worker
+  std::uint64_t turns_of_late = 2;  // of each that joins
+  bool kill = false;                // one may be killed: the first worker, or one that joins
 };
 
 constexpr std::size_t kMost = 3;
 
-// Fiber `lane` is the worker of that lane; the last one is the server, which ends the clock of the
-// first worker once that is dead.
+// Fiber `lane` is the worker of that lane; the last one is the server, which ends the clock of a
+// dead worker.
 template <class Code>
 class Turns final : public Scenario {
  public:
@@ -142,10 +148,13 @@ class Turns final : public Scenario {
   [[nodiscard]] std::string name(std::size_t fiber) const override {
     return fiber == lanes() ? "server" : fmt_name("worker", fiber);
   }
-  [[nodiscard]] bool mortal(std::size_t fiber) const override { return scene_.kill && fiber == 0; }
+  [[nodiscard]] bool mortal(std::size_t fiber) const override {
+    return scene_.kill && (fiber == 0 || (fiber >= scene_.workers && fiber < lanes()));
+  }
   void killed(std::size_t fiber) override {
     shared_.living[fiber] = 0;
-    shared_.dead = 1;
+    shared_.dead = fiber + 1;
+    if (shared_.begins.load() == fiber + 1) shared_.begins.store(0);  // a robust mutex
   }
   [[nodiscard]] std::string stuck(std::size_t fiber, const Local&) override {
     if (fiber == lanes() && shared_.dead == 0) return {};  // nobody has died
@@ -157,10 +166,16 @@ class Turns final : public Scenario {
     if (own == lanes()) return serve();
     switch (local.pc) {
       case kBegin:
+        if (Code::kBeginsAlone && !may_begin(own)) return true;
         local.count = static_cast<std::uint32_t>(Code::begin(words(), lanes(), own));
         note([&] { note_begin(own, local.count); });
+        if (Code::kBeginsAlone) shared_.begins.store(0, std::memory_order_seq_cst);
         local.position = local.count;
-        local.pc = kPull;
+        local.pc = kWake;
+        return true;
+      case kWake:
+        ps::wake_clock_waiters<Policy>(bells(), lanes());
+        local.pc = turns_of(own) == 0 ? kEnd : kPull;
         return true;
       case kPull:
         Execution::current()->round_is_wait_loop();
@@ -172,34 +187,43 @@ class Turns final : public Scenario {
         look(own, local);
         local.pc = kPush;
         return true;
-      default:
-        break;
+      case kPush: {
+        const std::uint64_t next = local.count + 1;
+        if (Code::kPushesFirst) push(own, local);
+        Code::count(words(), bells(), lanes(), own, next);
+        if (!Code::kPushesFirst) push(own, local);
+        local.count = static_cast<std::uint32_t>(next);
+        local.pc = next - local.position < turns_of(own) ? kPull : kEnd;
+        return true;
+      }
+      default:  // it has nothing left to do, as one that has closed its client
+        note([&] { shared_.living[own] = 0; });
+        Code::end(words(), bells(), lanes(), own);
+        return false;
     }
-    const std::uint64_t next = local.count + 1;
-    if (Code::kPushesFirst) push(own, local);
-    Code::count(words(), bells(), lanes(), own, next);
-    if (!Code::kPushesFirst) push(own, local);
-    local.count = static_cast<std::uint32_t>(next);
-    local.pc = kPull;
-    if (next - local.position < scene_.turns) return true;
-    // It has nothing left to do, as one that has closed its client.
-    note([&] { shared_.living[own] = 0; });
-    Code::end(words(), bells(), lanes(), own);
-    return false;
   }
 
  private:
-  enum : std::uint32_t { kBegin, kPull, kLook, kPush };
+  enum : std::uint32_t { kBegin, kWake, kPull, kLook, kPush, kEnd };
 
   static std::string fmt_name(const char* what, std::size_t number) {
     return what + (" " + std::to_string(number));
   }
-  [[nodiscard]] std::uint32_t lanes() const { return scene_.workers + (scene_.joins ? 1 : 0); }
+  [[nodiscard]] std::uint32_t lanes() const { return scene_.workers + scene_.joins; }
+  [[nodiscard]] std::uint64_t turns_of(std::uint32_t own) const {
+    return own < scene_.workers ? scene_.turns : scene_.turns_of_late;
+  }
   auto words() {
     return [this](std::uint32_t lane) -> auto& { return shared_.words[lane]; };
   }
   auto bells() {
     return [this](std::uint32_t lane) -> auto& { return shared_.bells[lane]; };
+  }
+  bool may_begin(std::uint32_t own) {
+    Execution::current()->await([&] { return plain(shared_.begins) == 0; });
+    std::uint64_t nobody = 0;
+    return shared_.begins.compare_exchange_strong(nobody, own + 1, std::memory_order_seq_cst,
+                                                  std::memory_order_seq_cst);
   }
   bool may_pull(std::uint32_t own, std::uint64_t clock) {
     const auto slow = ps::slowest_other<Policy>(words(), lanes(), own);
@@ -218,14 +242,19 @@ class Turns final : public Scenario {
       }
     });
   }
-  // Nobody has pulled so far ahead that a push of the new worker's first turn is missing there.
+  // Nobody has pulled so far ahead that a push of the new worker's first turn is missing there, and
+  // nobody waits for more turns than if all had begun together.
   void note_begin(std::uint32_t own, std::uint64_t clock) {
-    shared_.living[own] = 1;
     for (std::uint32_t other = 0; other < lanes(); ++other) {
-      if (shared_.living[other] == 0 || shared_.pulled_at[other] == 0) continue;
+      if (shared_.living[other] == 0) continue;
+      const std::uint64_t there = plain(shared_.words[other]) - 1;
+      if (std::max(clock, there) - std::min(clock, there) > scene_.staleness + 1)
+        fail(fmt_name("worker", own) + " begins far from " + fmt_name("worker", other));
+      if (shared_.pulled_at[other] == 0) continue;
       if (ps::is_too_far_ahead(shared_.pulled_at[other] - 1, clock, scene_.staleness))
         fail(fmt_name("worker", own) + " begins too far behind " + fmt_name("worker", other));
     }
+    shared_.living[own] = 1;
     shared_.pushed[own].store(clock);
   }
   void push(std::uint32_t own, const Local& local) {
@@ -233,7 +262,7 @@ class Turns final : public Scenario {
   }
   bool serve() {
     Execution::current()->await([&] { return shared_.dead != 0; });
-    Code::end(words(), bells(), lanes(), 0);
+    Code::end(words(), bells(), lanes(), static_cast<std::uint32_t>(shared_.dead - 1));
     return false;
   }
   static std::uint64_t plain(const Word& word) {
@@ -253,9 +282,10 @@ class Turns final : public Scenario {
     Word words[kMost];
     Bell bells[kMost];
     Word pushed[kMost];  // turns below it are in the store
+    Word begins;         // the mutex: fiber + 1 of the one that begins; 0: nobody
     // Of the test.
     std::uint64_t living[kMost] = {}, pulled_at[kMost] = {};
-    std::uint64_t dead = 0;
+    std::uint64_t dead = 0;  // fiber + 1
   } shared_;
   const Scene scene_;
   std::string failure_;
@@ -276,9 +306,12 @@ Findings search(const Scene& scene, bool tso) {
 constexpr Scene kTwo{};
 constexpr Scene kThreeTurns{.turns = 3};
 constexpr Scene kTwoStale{.staleness = 1, .turns = 3};
-constexpr Scene kJoin{.workers = 1, .joins = true};
-constexpr Scene kJoinStale{.workers = 1, .joins = true, .staleness = 1, .turns = 3};
+constexpr Scene kJoin{.workers = 1, .joins = 1};
+constexpr Scene kJoinStale{
+    .workers = 1, .joins = 1, .staleness = 1, .turns = 3, .turns_of_late = 3};
+constexpr Scene kTwoJoin{.workers = 1, .joins = 2, .turns_of_late = 0};
 constexpr Scene kDeath{.kill = true};
+constexpr Scene kJoinAndDeath{.workers = 1, .joins = 1, .kill = true};
 
 TEST(PsClockModel, TheBoundHoldsAndNobodyWaitsForEver) {
   for (const bool tso : {false, true}) {
@@ -287,6 +320,14 @@ TEST(PsClockModel, TheBoundHoldsAndNobodyWaitsForEver) {
       EXPECT_TRUE(found.complete || found.cut);
       EXPECT_EQ(found.violation, "");
     }
+  }
+}
+
+TEST(PsClockModel, NobodyBeginsFarFromTheOthers) {  // these have many states
+  for (const Scene& scene : {kTwoJoin, kJoinAndDeath}) {
+    const Findings found = search<Shipped>(scene, false);
+    EXPECT_TRUE(found.complete || found.cut);
+    EXPECT_EQ(found.violation, "");
   }
 }
 
@@ -310,6 +351,9 @@ TEST(PsClockModel, MutantBeginsAtTheFirstClock) {
 }
 TEST(PsClockModel, MutantCountsBeforeItsPushesAreApplied) {
   expect_caught<CountsBeforeItsPushesAreApplied>(kTwo, "pulls without a push");
+}
+TEST(PsClockModel, MutantBeginsBesideAnother) {
+  expect_caught<BeginsBesideAnother>(kTwoJoin, "begins far from");
 }
 TEST(PsClockModel, MutantPullsAClockTooEarly) {
   expect_caught<PullsAClockTooEarly>(kTwoStale, "pulls without a push");
