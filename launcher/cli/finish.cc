@@ -316,7 +316,6 @@ Status finish_log(OptionsBuilder& builder) {
   return {};
 }
 
-// What --reproducible strict demands and what --reduce fast gives up are the same bits.
 Status check_mpi_dir(const OptionsBuilder& builder) {
   const bool given = std::ranges::any_of(builder.changes, [](const EnvironmentChange& change) {
     return change.name == "REGROUP_MPI_DIR";
@@ -325,6 +324,7 @@ Status check_mpi_dir(const OptionsBuilder& builder) {
   return invalid_argument("--mpi-dir: only --plane mpi uses an MPI; add --plane mpi");
 }
 
+// What --reproducible strict demands and what --reduce fast gives up are the same bits.
 Status check_reduce(const OptionsBuilder& builder) {
   if (!builder.fast_reduce) return {};
   const bool strict = !builder.out.any_fingerprint &&

@@ -2,7 +2,6 @@
 whatever is lost."""
 
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -66,7 +65,9 @@ def test_a_job_trains_over_mpi(hosts: Hosts, start: Start, undisturbed: str, mpi
     step = job.trails.furthest()
     until(lambda: blocked(job), "a step that waits for the carrier")
     assert job.trails.furthest() <= step + 2
+    stopped_at = job.trails.furthest()
     os.kill(carrier, signal.SIGCONT)
+    job.reach(stopped_at + 3)  # it was the carrier that all waited for
     job.hurry()
     job.expect_weights(undisturbed)
     none_is_left(hosts)
@@ -131,7 +132,10 @@ def test_an_mpi_that_does_not_start_leaves_the_job_to_ucx(
 ):
     other = next(Path("/usr/lib/x86_64-linux-gnu").glob("libz.so*"), None)
     assert other
-    job = start("node1:2,node2:2", "2:4", "--plane", "mpi", "--mpi-dir", str(other), pace_us=0)
+    job = start(
+        "node1:2,node2:2", "2:4", "--plane", "mpi", "--mpi-dir", str(other), pace_us=PACE_US
+    )
+    job.until_found(r"regroup-mpi: generation 1: .*; messages go over ucx", 60)
+    job.hurry()
     job.expect_weights(undisturbed)
-    assert re.search(r"regroup-mpi: generation 1: .*; messages go over ucx", job.text())
     none_is_left(hosts)

@@ -50,7 +50,6 @@ class Exchange {
 
   void run();
   [[nodiscard]] bool advance(Api& api);
-  void wait(base::TimePoint active);
 
   const std::string library_;
   const int hosts_;
