@@ -110,7 +110,7 @@ constexpr Command kCommands[] = {
     {"join", "[JOB]", "lend the hosts of this allocation to a job", ""},
     {"allocation", "", "show what the allocator granted", ""},
     {"doctor", "", "examine this machine and its Python packages", ""},
-    {"checkpoint", "VERB ...", "save, list, verify, compare and export checkpoints", ""},
+    {"checkpoint", "VERB ...", "save, list, verify and export checkpoints", ""},
     {"ledger", "verify DIR", "check which samples the steps of a job used", ""},
     {"bench", "OPERATION", "measure collectives, under regroup -np N", ""},
     {"place", "", "show where ranks would run, and why", ""},
