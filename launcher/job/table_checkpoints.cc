@@ -85,7 +85,8 @@ void TableCheckpoints::write() {
   now_ = std::exchange(next_, {});
   ++attempts_;
   committed_ = false;
-  writing_ = newest_ + 1;
+  // Never a number that was tried: a writer may have died between its commit and its answer.
+  writing_ = std::max(newest_, writing_) + 1;
   writing_version_ = events_.version();
   run({"save-tables", options_.memory}, description() + "\n",
       [this](const Status& status) { on_written(status); });

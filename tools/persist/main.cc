@@ -5,7 +5,7 @@
 //   Writes a checkpoint from the arena FD; prints its step.
 // save-tables MEMORY < DESCRIPTION
 //   Writes a checkpoint of the tables in a parameter server's MEMORY, as regroup-ps has it; prints
-//   its step.
+//   its step. Ignores the signals that allocators send: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2.
 // load-tables MEMORY PATH
 //   Puts the tables of the checkpoint PATH into empty MEMORY, which no server has yet.
 // owner DIRECTORY JOB
@@ -38,6 +38,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -124,6 +125,12 @@ Status tell_committed(const persist::Description& what) {
   return {};
 }
 
+// A new owner has removed leftover stages, perhaps before this one existed.
+void remove_stage(const persist::Description& what) {
+  (void)checkpoint::remove_all(
+      checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid));
+}
+
 Status write(int fd) {
   REGROUP_ASSIGN_OR_RETURN(const auto memory, map(fd));
   REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
@@ -148,17 +155,13 @@ Status write(int fd) {
   const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
   REGROUP_RETURN_IF_ERROR(store->write(what.part));
   if (!what.commit) return {};
-  if (Status owner = check_fence();
-      !owner.ok()) {  // the new owner removed leftover stages before this one existed
-    const auto& part = what.part;
-    (void)checkpoint::remove_all(
-        checkpoint::stage_path(what.directory, part.about.step, part.uuid));
+  if (Status owner = check_fence(); !owner.ok()) {
+    remove_stage(what);
     return owner;
   }
   if (Status committed = store->commit(what.part); !committed.ok()) {
     if (!is_there()) return committed;
-    (void)checkpoint::remove_all(
-        checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid));
+    remove_stage(what);
   }
   return tell_committed(what);
 }
@@ -175,17 +178,31 @@ base::Result<std::vector<collective::ps::MappedShard>> map_shards(std::string_vi
   return out;
 }
 
+// An allocator that ends a job signals each of its processes. The tables are saved once the job has
+// ended, so the agent says when the writer ends. As regroup-ps does.
+void ignore_signals_of_jobs() {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
+}
+
 Status save_tables(std::string_view memory) {
-  REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
+  ignore_signals_of_jobs();
   REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
   REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
+  REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
   what.writing.moved = signs_of_life();
   REGROUP_ASSIGN_OR_RETURN(auto image, persist::copy_tables(shards, what.writing.moved));
   what.part.about.content = checkpoint::Content::kTables;
   what.part.pieces = std::move(image.pieces);
-  REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(what.directory, what.part.about.job));
+  const auto check_owner = [&] {
+    return checkpoint::check_owner(what.directory, what.part.about.job);
+  };
+  REGROUP_RETURN_IF_ERROR(check_owner());
   const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
   REGROUP_RETURN_IF_ERROR(store->write(what.part));
+  if (Status owner = check_owner(); !owner.ok()) {
+    remove_stage(what);
+    return owner;
+  }
   REGROUP_RETURN_IF_ERROR(store->commit(what.part));
   return tell_committed(what);
 }
