@@ -364,6 +364,9 @@ base::Result<std::string> ParameterServer::resize(std::uint32_t servers) {
         fmt::format("resize ps={}: expected {} to {} servers (--role ps={})", servers,
                     options_.servers, options_.most_servers, role_text(options_)));
   }
+  if (servers_.empty()) {
+    return base::unavailable(fmt::format("resize ps={}: the job still loads its tables", servers));
+  }
   const std::size_t before = staying().size();
   while (staying().size() < servers) REGROUP_RETURN_IF_ERROR(add_server());
   while (staying().size() > servers) remove_server();

@@ -12,7 +12,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/launcher/transport/net_test.h"
@@ -132,7 +134,8 @@ class ParameterServerTest : public testing::Test {
     std::ofstream(program) << "#!/bin/sh\ntrap '' TERM\necho ready\nexec tail -f /dev/null\n";
     EXPECT_EQ(::chmod(program.c_str(), 0700), 0);
   }
-  void start(base::Duration hang_timeout) {
+  void start(base::Duration hang_timeout,
+             std::optional<TableCheckpointOptions> checkpoints = std::nullopt) {
     auto started =
         ParameterServer::start(loop_,
                                {.program = folder_ + "/regroup-ps",
@@ -143,10 +146,12 @@ class ParameterServerTest : public testing::Test {
                                 .bytes = 128 << 20,
                                 .servers = 1,
                                 .most_servers = 2,
-                                .hang_timeout = hang_timeout},
+                                .hang_timeout = hang_timeout,
+                                .checkpoints = std::move(checkpoints)},
                                {.said = [this](const std::string& text) { said_.push_back(text); },
                                 .failed = [this] { failed_ = true; },
-                                .over = [this] { return over_; }});
+                                .over = [this] { return over_; },
+                                .loaded = [this](const auto&) { loaded_ = true; }});
     ASSERT_TRUE(started.ok()) << started.status().to_string();
     servers_ = std::move(*started);
   }
@@ -166,6 +171,7 @@ class ParameterServerTest : public testing::Test {
   boost::asio::io_context loop_;
   bool over_ = false;
   bool failed_ = false;
+  bool loaded_ = false;
   std::string folder_;
   std::vector<std::string> said_;
   std::unique_ptr<ParameterServer> servers_;
@@ -186,6 +192,23 @@ TEST_F(ParameterServerTest, AServerThatLeavesHasLeftThoughTheJobIsOver) {
   EXPECT_TRUE(transport::run_until(
       loop_, [&] { return server(1).is_null(); }, kLong));
   EXPECT_TRUE(said_.empty()) << "a job that is over says nothing about its servers";
+}
+
+// The loader is a script that reads until it is let go. No server may touch a store before that.
+TEST_F(ParameterServerTest, ServersAreNotResizedWhileTheTablesAreLoaded) {
+  const std::string program = folder_ + "/regroup-persist", go = folder_ + "/go";
+  std::ofstream(program) << "#!/bin/sh\nuntil [ -e " << go << " ]; do sleep 0.01; done\n";
+  ASSERT_EQ(::chmod(program.c_str(), 0700), 0);
+  TableCheckpointOptions options;
+  options.program = program;
+  options.plan.resume = spec::Resume{.path = folder_, .step = 1, .fingerprint = ""};
+  start(seconds(0), options);
+  EXPECT_EQ(servers_->resize(2).status().message(), "resize ps=2: the job still loads its tables");
+  EXPECT_TRUE(server(0).is_null());
+  std::ofstream{go};
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return loaded_; }, kLong));
+  EXPECT_TRUE(servers_->resize(2).ok());
 }
 
 TEST_F(ParameterServerTest, AServerThatStandsIsReplacedAndOneThatAlwaysDoesEndsTheJob) {
