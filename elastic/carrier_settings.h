@@ -8,7 +8,8 @@
 
 namespace regroup::elastic {
 
-// Empty: no agent has named regroup-mpi (REGROUP_MPI_PROGRAM).
+// Empty: the job has no --plane mpi (REGROUP_PLANE), or no agent has named regroup-mpi
+// (REGROUP_MPI_PROGRAM).
 [[nodiscard]] std::optional<collective::mpi::CarrierSettings> carrier_settings(
     const Environment& env);
 

@@ -51,7 +51,8 @@ base::Status DataPlane::open_mesh() {
 base::Status DataPlane::open_carrier() {
   REGROUP_ASSIGN_OR_RETURN(const Environment env, read_environment());
   const auto settings = carrier_settings(env);
-  if (!settings) return base::unavailable("plane mpi: no agent has started this process");
+  if (!settings)
+    return base::unavailable("plane mpi: this process was not started with --plane mpi");
   REGROUP_ASSIGN_OR_RETURN(
       auto carrier,
       collective::mpi::open_carrier(*settings, self_.arena(), self_.world(), self_.slot_id()));

@@ -101,6 +101,7 @@ base::Result<Environment> read_environment() {
 
 // The folder of the agent's socket is private, and the agent empties it.
 std::optional<collective::mpi::CarrierSettings> carrier_settings(const Environment& env) {
+  if (own_variable("REGROUP_PLANE") != "mpi") return std::nullopt;
   collective::mpi::CarrierSettings out{.program = own_variable("REGROUP_MPI_PROGRAM"),
                                        .place = own_variable("REGROUP_MPI_DIR"),
                                        .path = own_variable("PATH"),

@@ -58,7 +58,7 @@ std::string why_not_cuda(const GradientMemory& memory) {
 // Its mesh connects by UCX, which also carries what is no data.
 std::string why_not_mpi(const GradientMemory& memory) {
   if (memory.device) return "it sums gradients in the host's memory only";
-  if (memory.mpi == nullptr) return "no agent has started this process";
+  if (memory.mpi == nullptr) return "this process was not started with --plane mpi";
   const std::string why = ucx::why_not_viable();
   return why.empty() ? mpi::why_not_viable(*memory.mpi) : "ucx: " + why;
 }

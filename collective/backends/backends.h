@@ -35,7 +35,7 @@ struct GradientMemory {
   // The number of that GPU, as this process counts; empty: the caller copies its gradients to the
   // host and sums back.
   std::optional<int> gpu = {};
-  const mpi::CarrierSettings* mpi = nullptr;  // null: no agent has started this process
+  const mpi::CarrierSettings* mpi = nullptr;  // null: the job has no --plane mpi
 };
 
 // What this process knows of the data planes, for membership/choose_plane.h: the reason why a plane

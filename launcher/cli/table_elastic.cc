@@ -100,6 +100,9 @@ Status set_on_hang(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status set_plane(OptionsBuilder& builder, const ParsedArgument& argument) {
   builder.out.plane = proto::plane_named(argument.value());
+  // Members of other jobs look for no MPI.
+  if (builder.out.plane == proto::Plane::kMpi)
+    builder.changes.push_back({EnvironmentChange::Kind::kSet, "REGROUP_PLANE", "mpi", ""});
   if (builder.out.plane || argument.value() == "auto") return {};
   return base::bad_value(argument.name, argument.value(),
                          "expected auto, shm, staged, ucx, cuda, nccl or mpi");
