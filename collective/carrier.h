@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -35,8 +36,14 @@ class Carrier {
   // True if send() takes a message of `bytes` for rank `to` now.
   [[nodiscard]] virtual bool carries(int to, std::size_t bytes) const = 0;
   // Takes a message, of which it copies `header` and `data`. Messages between two ranks arrive in
-  // the order of the calls. carries() must have returned true.
-  virtual void send(int to, Input header, Input data) = 0;
+  // the order of the calls. carries() must have returned true. Returns the number of the message
+  // for passed().
+  [[nodiscard]] virtual std::uint64_t send(int to, Input header, Input data) = 0;
+  // The messages with numbers up to this one arrive without further calls of progress(), or have
+  // been given back to the mesh.
+  [[nodiscard]] virtual std::uint64_t passed() const = 0;
+  // True if it has messages for rank `to` that may not have arrived.
+  [[nodiscard]] virtual bool holds(int to) const = 0;
   // Advances all work. True if anything moved.
   [[nodiscard]] virtual bool progress() = 0;
   [[nodiscard]] virtual std::optional<Message> receive() = 0;

@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kCloseTimeout(2);
 enum class NoteKind : std::uint8_t {
   kConnect,  // says nothing; makes the mesh connect, which it does from the lower rank only
   kCarrier,  // bytes from the carrier process of one host to that of another
-  kOver,     // from a leader to another: a carrier process has ended
+  kOver,     // from a leader to others and the members of its host: a carrier process has ended
   kQuery,    // from a sender: up to which message have all of mine arrived?
   kArrived,  // the answer: a number
 };
@@ -72,7 +72,7 @@ bool Client::carries(int to, std::size_t bytes) const {
          unacknowledged_ + bytes <= options_.window;
 }
 
-void Client::send(int to, Input header, Input data) {
+std::uint64_t Client::send(int to, Input header, Input data) {
   Peer& peer = peers_[index(to)];
   peer.sent += 1;
   SharedFrame frame =
@@ -80,8 +80,15 @@ void Client::send(int to, Input header, Input data) {
                  header, data);
   unacknowledged_ += frame->size();
   peer.kept.push_back({peer.sent, frame});
-  writer_.put(std::move(frame));
+  const std::uint64_t number = writer_.put(std::move(frame));
   if (!writer_.flush(socket_.get()).ok()) fail();
+  return number;
+}
+
+// Once it is over, a message has passed when its receiver has it, or the mesh.
+std::uint64_t Client::passed() const {
+  if (phase_ != Phase::kOver) return writer_.written();
+  return unacknowledged_ == 0 ? UINT64_MAX : 0;
 }
 
 void Client::connect() {
@@ -156,14 +163,18 @@ void Client::fail() {
   if (phase_ == Phase::kOver) return;
   phase_ = Phase::kOver;
   if (socket_.valid()) {
-    FrameWriter last;  // in case the process lives; it ends in any case once the socket is closed
+    FrameWriter last;  // else the process ends when the socket is closed without kBye
     last.put(make_frame({.kind = FrameKind::kFail, .from = options_.rank}));
     if (writer_.empty()) static_cast<void>(last.flush(socket_.get()));
   }
   socket_.reset();
   writer_ = {};
-  for (int other = 0; is_leader() && other < hosts_; ++other) {
-    if (other != host()) notes_.push_back({leader_of(other), note_of(NoteKind::kOver)});
+  // A member of this host that has not connected yet would wait for the process for ever.
+  const int ranks = static_cast<int>(peers_.size());
+  for (int other = 0; is_leader() && other < ranks; ++other) {
+    const int its = options_.host_of[index(other)];
+    if (other != options_.rank && (its == host() || leader_of(its) == other))
+      notes_.push_back({other, note_of(NoteKind::kOver)});
   }
   for (const Peer& peer : peers_) {
     const int rank = static_cast<int>(&peer - peers_.data());
@@ -199,6 +210,7 @@ void Client::on_note(int from, Input note) {
       for (const Kept& kept : std::exchange(peer.kept, {})) {
         const auto message = std::span(*kept.frame).subspan(sizeof(FrameHeader));
         returned_.push_back({from, {message.begin(), message.end()}});
+        unacknowledged_ -= kept.frame->size();
       }
       return;
   }
@@ -211,6 +223,8 @@ pollfd Client::awaited() const {
 
 void Client::close(bool revoked) {
   const base::TimePoint end = base::SystemClock().now() + kCloseTimeout;
+  writer_.put(make_frame({.kind = FrameKind::kBye, .from = options_.rank}));
+  if (socket_.valid()) static_cast<void>(writer_.flush(socket_.get()).ok());
   while (!revoked && socket_.valid() && !writer_.empty() && base::SystemClock().now() < end) {
     pollfd entry{socket_.get(), POLLOUT, 0};
     ::poll(&entry, 1, 10);

@@ -32,7 +32,9 @@ class Client final : public Carrier {
   explicit Client(ClientOptions options);
 
   [[nodiscard]] bool carries(int to, std::size_t bytes) const override;
-  void send(int to, Input header, Input data) override;
+  [[nodiscard]] std::uint64_t send(int to, Input header, Input data) override;
+  [[nodiscard]] std::uint64_t passed() const override;
+  [[nodiscard]] bool holds(int to) const override { return !peers_[index(to)].kept.empty(); }
   [[nodiscard]] bool progress() override;
   [[nodiscard]] std::optional<Message> receive() override;
   [[nodiscard]] std::optional<Parcel> returned() override { return pop(returned_); }

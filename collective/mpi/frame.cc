@@ -13,7 +13,7 @@ namespace regroup::collective::mpi {
 namespace {
 
 bool is_valid(const FrameHeader& header) {
-  return header.kind <= FrameKind::kFail && header.bytes <= kMostFrameBytes;
+  return header.kind <= FrameKind::kBye && header.bytes <= kMostFrameBytes;
 }
 
 }  // namespace
@@ -76,6 +76,7 @@ base::Status FrameWriter::flush(int socket) {
     written_ += static_cast<std::size_t>(sent);
     if (written_ < frame.size()) continue;
     queue_.pop_front();
+    frames_ += 1;
     written_ = 0;
   }
   return {};

@@ -20,6 +20,7 @@ enum class FrameKind : std::uint32_t {
   kAck,    // `from` has received all messages of `to` up to `number`
   kNote,   // bytes of the carrier for the carrier of host `to`, and from that of host `from`
   kFail,   // member to carrier: end now
+  kBye,    // member to carrier, last: it needs the carrier no longer
 };
 
 // Precedes the bytes of a frame, with its layout in memory: all hosts run the same program on the
@@ -65,14 +66,21 @@ class FrameReader {
 // Writes frames to a non-blocking socket, in order.
 class FrameWriter {
  public:
-  void put(SharedFrame frame) { queue_.push_back(std::move(frame)); }
+  // Returns the number of the frame for written().
+  std::uint64_t put(SharedFrame frame) {
+    queue_.push_back(std::move(frame));
+    return written() + queue_.size();
+  }
+  // The number of frames that the socket has taken.
+  [[nodiscard]] std::uint64_t written() const { return frames_; }
   [[nodiscard]] bool empty() const { return queue_.empty(); }
   // Writes what the socket takes. kPeerLost: the peer has closed it.
   [[nodiscard]] base::Status flush(int socket);
 
  private:
   std::deque<SharedFrame> queue_;
-  std::size_t written_ = 0;  // bytes of the first frame
+  std::size_t written_ = 0;   // bytes of the first frame
+  std::uint64_t frames_ = 0;  // written
 };
 
 }  // namespace regroup::collective::mpi

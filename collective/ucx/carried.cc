@@ -31,6 +31,30 @@ Transfer PeerMesh::send_owned(int to, const MessageHeader& header, std::vector<s
   return send_by(peer.endpoint, peer, header, *kept, 0, kept);
 }
 
+// The carrier delivers what has passed, even while this member computes.
+Transfer PeerMesh::carry(int to, const MessageHeader& header, Input data) {
+  MessageHeader whole = header;
+  complete(whole, peers_[static_cast<std::size_t>(to)]);
+  const std::uint64_t number = carrier_->send(to, std::as_bytes(std::span(&whole, 1)), data);
+  if (number <= carrier_->passed()) return {};
+  Transfer transfer = begin();
+  carried_.emplace_back(number, transfer);
+  return transfer;
+}
+
+bool PeerMesh::end_carried(std::uint64_t passed) {
+  bool moved = false;
+  for (; !carried_.empty() && carried_.front().first <= passed; carried_.pop_front()) {
+    end(*carried_.front().second.state_);
+    moved = true;
+  }
+  return moved;
+}
+
+bool PeerMesh::is_held(const MeshPeer& peer) const {
+  return carrier_ != nullptr && carrier_->holds(static_cast<int>(&peer - peers_.data()));
+}
+
 bool PeerMesh::progress_carrier() {
   bool moved = carrier_->progress();
   while (auto carried = carrier_->receive()) {
@@ -39,7 +63,7 @@ bool PeerMesh::progress_carrier() {
   }
   take_notes();
   send_parcels();
-  return moved;
+  return end_carried(carrier_->passed()) || moved;
 }
 
 void PeerMesh::on_carried(Carrier::Message carried) {
@@ -95,6 +119,7 @@ void PeerMesh::send_parcels() {
 void PeerMesh::close_carrier() {
   if (carrier_ != nullptr) carrier_->close(is_over());
   carrier_.reset();
+  end_carried(UINT64_MAX);
   for (const ActiveMessage& note : std::exchange(notes_, {})) release(note);
 }
 

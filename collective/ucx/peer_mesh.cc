@@ -108,11 +108,12 @@ void PeerMesh::flush_acks() {
       static_cast<void>(send(static_cast<int>(&peer - peers_.data()),
                              {{{}, MessageKind::kHandshake, nonce_}, {}}, {}));
   }
-  const auto lacks_ack = [](const MeshPeer& peer) {
-    return peer.unacked != 0 && peer.lost.empty();
+  const auto lacks_ack = [this](const MeshPeer& peer) {
+    return (peer.unacked != 0 || is_held(peer)) && peer.lost.empty();
   };
   const auto lacks_bytes = [&](const MeshPeer& peer) {
     if (!lacks_ack(peer)) return false;
+    if (is_held(peer)) return true;
     const auto rank = static_cast<std::size_t>(&peer - peers_.data());
     const auto address = addresses_.find(world_.members[rank].id);
     std::vector<PeerAddress> addresses = decode(address.value_or(std::vector<std::byte>()));
@@ -219,12 +220,7 @@ Transfer PeerMesh::send(int to, const MessageHeader& header, Input data) {
   if (peer.endpoint == nullptr || !peer.lost.empty() || closed()) return {};
   if (header.key.kind == MessageKind::kReadyToReceive) unexpected_.post_receive(to);
   peer.used = true;
-  if (is_carried(to, header, data)) {
-    MessageHeader complete_header = header;
-    complete(complete_header, peer);
-    carrier_->send(to, std::as_bytes(std::span(&complete_header, 1)), data);
-    return {};
-  }
+  if (is_carried(to, header, data)) return carry(to, header, data);
   return send_by(peer.endpoint, peer, header, data, 0);
 }
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/carrier.h"
@@ -151,6 +152,9 @@ class PeerMesh {
   void take_notes();
   void send_parcels();
   void close_carrier();
+  [[nodiscard]] Transfer carry(int to, const MessageHeader& header, Input data);
+  bool end_carried(std::uint64_t passed);
+  [[nodiscard]] bool is_held(const MeshPeer& peer) const;
   void flush_acks();
   void await_handshakes();
   void close_endpoint(ucp_ep_h endpoint);
@@ -184,6 +188,7 @@ class PeerMesh {
   std::deque<IncomingNote> incoming_notes_;
   std::deque<Carrier::Parcel> outgoing_notes_;  // wait for a connection
   std::deque<Carrier::Parcel> returned_;
+  std::deque<std::pair<std::uint64_t, Transfer>> carried_;  // have not passed, by their numbers
 };
 
 }  // namespace regroup::collective::ucx

@@ -221,6 +221,7 @@ bool Service::take(const MemberPointer& member, Frame frame) {
     return true;
   }
   if (header.kind == FrameKind::kFail) return end(), true;
+  if (header.kind == FrameKind::kBye) return member->bye = true;
   const bool valid = (header.kind == FrameKind::kData || header.kind == FrameKind::kAck) &&
                      header.from == *member->rank && is_rank(header.to) && ready_;
   if (!valid) return false;
@@ -242,7 +243,8 @@ void Service::lose(const MemberPointer& member) {
   if (!member->rank) return;
   const auto known = members_.find(*member->rank);
   if (known != members_.end() && known->second == member) members_.erase(known);
-  if (members_.empty()) loop_.stop();
+  // One that ends without kBye has failed, or sends by UCX from now on.
+  if (members_.empty() || !member->bye) loop_.stop();
 }
 
 void Service::write(const MemberPointer& member, SharedFrame frame) {

@@ -47,6 +47,7 @@ class Service {
     collective::mpi::FrameWriter writer;
     std::optional<int> rank;
     bool writing = false;
+    bool bye = false;  // it needs this process no longer
   };
   using MemberPointer = std::shared_ptr<Member>;
 

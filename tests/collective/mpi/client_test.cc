@@ -46,6 +46,8 @@ class MpiClient : public ::testing::Test {
           ClientOptions{.rank = host, .host_of = {0, 1}, .socket = name, .window = 1000});
     }
   }
+  // From the first member to the other.
+  std::uint64_t send(Input header, Input data) { return member(0).send(1, header, data); }
   Client& member(int rank) { return *hosts_[static_cast<std::size_t>(rank)].member; }
 
   void connect() {
@@ -112,24 +114,24 @@ TEST_F(MpiClient, TheFirstMemberConnectsToTheLeadersOfOtherHosts) {
 
 TEST_F(MpiClient, MessagesArriveInOrder) {
   connect();
-  for (const char* text : {"a", "bb", "ccc"}) member(0).send(1, bytes_of(text), bytes_of("!"));
+  for (const char* text : {"a", "bb", "ccc"}) send(bytes_of(text), bytes_of("!"));
   ASSERT_TRUE(eventually([&] { return pump(), arrived_[1].size() == 3; }));
   EXPECT_EQ(arrived_[1], (Texts{"a!", "bb!", "ccc!"}));
 }
 
 TEST_F(MpiClient, AcksMakeRoomInTheWindow) {
   connect();
-  member(0).send(1, {}, bytes_of(std::string(900, 'x')));
+  send({}, bytes_of(std::string(900, 'x')));
   EXPECT_FALSE(member(0).carries(1, 100));
   EXPECT_TRUE(eventually([&] { return pump(), member(0).carries(1, 100); }));
 }
 
 TEST_F(MpiClient, MessagesThatTheCarriersLoseAreReturnedOnceAndNoOthers) {
   connect();
-  member(0).send(1, {}, bytes_of("arrives"));
+  send({}, bytes_of("arrives"));
   ASSERT_TRUE(eventually([&] { return pump(), arrived_[1].size() == 1; }));
-  member(0).send(1, {}, bytes_of("is lost"));
-  member(0).send(1, {}, bytes_of("too"));
+  send({}, bytes_of("is lost"));
+  send({}, bytes_of("too"));
   ASSERT_TRUE(eventually([&] {
     pump(/*loses=*/true);
     return member(0).awaited().events == POLLIN;  // both are with the carrier
@@ -143,7 +145,7 @@ TEST_F(MpiClient, MessagesThatTheCarriersLoseAreReturnedOnceAndNoOthers) {
 
 TEST_F(MpiClient, AMessageThatArrivedWithoutItsAckIsNotReturned) {
   connect();
-  member(0).send(1, {}, bytes_of("arrives"));
+  send({}, bytes_of("arrives"));
   ASSERT_TRUE(eventually([&] {
     Frame frame;
     return hosts_[0].reader.next(hosts_[0].socket.get(), &frame) == FrameReader::Read::kFrame &&
@@ -171,9 +173,54 @@ TEST_F(MpiClient, TheEndOfOneCarrierIsThatOfTheOther) {
   EXPECT_FALSE(member(1).awaited().fd >= 0);
 }
 
+// Else an operation would return, and its last messages would wait until the member makes another
+// call.
+TEST_F(MpiClient, AMessageHasPassedOnceTheSocketHasTakenIt) {
+  connect();
+  const std::uint64_t number = send({}, bytes_of(std::string(4 << 20, 'x')));
+  EXPECT_LT(member(0).passed(), number);
+  EXPECT_TRUE(member(0).holds(1));
+  ASSERT_TRUE(eventually([&] { return pump(), member(0).passed() >= number; }));
+  ASSERT_TRUE(eventually([&] { return pump(), !member(0).holds(1); }));
+}
+
+TEST_F(MpiClient, AMessageThatTheMeshTakesBackHasPassed) {
+  connect();
+  const std::uint64_t number = send({}, bytes_of(std::string(4 << 20, 'x')));
+  hosts_[0].socket.reset();
+  static_cast<void>(member(0).progress());
+  EXPECT_LT(member(0).passed(), number);
+  ASSERT_TRUE(eventually([&] { return pump(), returned_[0].size() == 1; }));
+  EXPECT_GE(member(0).passed(), number);
+  EXPECT_FALSE(member(0).holds(1));
+}
+
+// A member that has not connected yet gets no end of the socket.
+TEST(MpiClientAlone, ALeaderTellsTheMembersOfItsHostAndTheOtherLeadersOfTheEnd) {
+  Client leader({.rank = 1, .host_of = {0, 1, 1, 0, 2, 2}, .socket = "regroup-test-none"});
+  leader.fail();
+  std::vector<int> told;
+  while (const auto note = leader.note()) told.push_back(note->to);
+  EXPECT_EQ(told, (std::vector<int>{0, 2, 4}));
+}
+
+// The carrier process ends if a member goes without it.
+TEST_F(MpiClient, ClosingSaysBye) {
+  connect();
+  member(0).close(/*revoked=*/false);
+  Frame frame;
+  FrameKind last{};
+  ASSERT_TRUE(eventually([&] {
+    const auto read = hosts_[0].reader.next(hosts_[0].socket.get(), &frame);
+    if (read == FrameReader::Read::kFrame) last = frame.header.kind;
+    return read == FrameReader::Read::kEnd;
+  }));
+  EXPECT_EQ(last, FrameKind::kBye);
+}
+
 TEST_F(MpiClient, ClosingHandsOverWhatWasTaken) {
   connect();
-  member(0).send(1, {}, bytes_of("last"));
+  send({}, bytes_of("last"));
   member(0).close(/*revoked=*/false);
   ASSERT_TRUE(eventually([&] { return pump(), arrived_[1].size() == 1; }));
 }

@@ -39,10 +39,12 @@ class Counted final : public Carrier {
   [[nodiscard]] bool carries(int to, std::size_t bytes) const override {
     return carrier_->carries(to, bytes);
   }
-  void send(int to, Input header, Input data) override {
+  [[nodiscard]] std::uint64_t send(int to, Input header, Input data) override {
     ++sent_;
-    carrier_->send(to, header, data);
+    return carrier_->send(to, header, data);
   }
+  [[nodiscard]] std::uint64_t passed() const override { return carrier_->passed(); }
+  [[nodiscard]] bool holds(int to) const override { return carrier_->holds(to); }
   [[nodiscard]] bool progress() override { return carrier_->progress(); }
   [[nodiscard]] std::optional<Message> receive() override {
     auto message = carrier_->receive();
