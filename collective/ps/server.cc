@@ -22,9 +22,6 @@ constexpr std::chrono::milliseconds kLookForEnded{100};
 // Bytes of messages of one lane that are answered before the next lane has its turn.
 constexpr std::uint64_t kTurnBytes = 8 << 20;
 
-StoreHeader& header_of(const StoreMemory& memory) {
-  return *reinterpret_cast<StoreHeader*>(memory.at(0));
-}
 void beat(const MappedShard& shard) {
   shard.lanes.header().beats.fetch_add(1, std::memory_order_relaxed);
 }

@@ -10,9 +10,6 @@
 namespace regroup::collective::ps {
 namespace {
 
-StoreHeader& header_of(const StoreMemory& memory) {
-  return *reinterpret_cast<StoreHeader*>(memory.at(0));
-}
 void unlock_both(StoreHeader& header) {
   ::pthread_mutex_unlock(&header.writing);
   ::pthread_mutex_unlock(&header.turn);

@@ -49,6 +49,10 @@ struct StoreHeader {
 };
 static_assert(sizeof(StoreHeader) <= kPageBytes);
 
+inline StoreHeader& header_of(const StoreMemory& memory) {
+  return *reinterpret_cast<StoreHeader*>(memory.at(0));
+}
+
 constexpr std::uint64_t pages_of(std::uint64_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
