@@ -36,6 +36,19 @@ def check_counts(job) -> None:
     assert counted == 8 * all_pushes > 0
 
 
+def test_the_guides_first_program(regroup, tmp_path):
+    """As it stands in docs/guide/parameter_server.md."""
+    page = (BIN.parents[1] / "docs/guide/parameter_server.md").read_text()
+    (tmp_path / "count.py").write_text(
+        re.search(r"write `count.py`:\n```python\n(.*?)```", page, re.S)[1]
+    )
+    line = re.search(r"(?m)^regroup (.* count\.py)$", page)[1]
+    job = regroup.start("--oversubscribe", *line.split(), cwd=tmp_path)
+    assert job.wait() == 0, job.err
+    seen = [int(number) for number in re.findall(r"that this worker sees: (\d+)", job.out)]
+    assert len(seen) == 2 and max(seen) == 200 and min(seen) >= 100
+
+
 def test_no_push_is_lost_or_counted_twice_however_often_servers_are_killed(regroup, tmp_path):
     end = tmp_path / "end"
     job = regroup.start(*SERVED, str(MEMBER), str(end))
