@@ -3,6 +3,7 @@
 #include "base/unix_address.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -31,6 +32,13 @@ Result<UnixAddress> unix_address(const std::string& path) {
 
 Result<UnixAddress> abstract_address(const std::string& name) {
   return address_at(1, name, offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+bool is_of_this_user(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         peer.uid == ::geteuid();
 }
 
 }  // namespace regroup::base

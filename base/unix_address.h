@@ -1,4 +1,4 @@
-// Addresses of Unix sockets, ready for bind() and connect().
+// Addresses of Unix sockets, ready for bind() and connect(), and who is at the other end.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,5 +20,7 @@ struct UnixAddress {
 [[nodiscard]] Result<UnixAddress> unix_address(const std::string& path);
 // Address of an abstract socket of this network namespace. kInvalidArgument: the name is too long.
 [[nodiscard]] Result<UnixAddress> abstract_address(const std::string& name);
+// True if the process at the other end of the connected `socket` runs as this user.
+[[nodiscard]] bool is_of_this_user(int socket);
 
 }  // namespace regroup::base

@@ -30,13 +30,6 @@ std::vector<std::byte> note_of(NoteKind kind, Input bytes = {}) {
   return out;
 }
 
-bool is_of_this_user(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
-}
-
 }  // namespace
 
 Client::Client(ClientOptions options)
@@ -100,7 +93,7 @@ void Client::connect() {
   if (!address.ok() || !socket.valid() ||
       ::connect(socket.get(), address->get(), address->size) != 0)
     return;
-  if (!is_of_this_user(socket.get())) return fail();
+  if (!base::is_of_this_user(socket.get())) return fail();
   socket_ = std::move(socket);
   phase_ = Phase::kStarting;
 }

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/unix_address.h"
 
 namespace regroup::bench {
 namespace {
@@ -51,12 +52,6 @@ bool wait_readable(int fd, base::TimePoint deadline) {
     pollfd poll{fd, POLLIN, 0};
     if (::poll(&poll, 1, static_cast<int>(std::min<long>(left, 60'000))) > 0) return true;
   }
-}
-
-bool is_ours(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
 // The message with its descriptor, for sendmsg and recvmsg.
@@ -120,7 +115,7 @@ Status give_descriptor(const std::string& name, int fd, int size, const std::str
           fmt::format("only {} of {} ranks have started (--timeout)", given, size));
     }
     const base::Fd peer(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer.valid() || !is_ours(peer.get())) continue;
+    if (!peer.valid() || !base::is_of_this_user(peer.get())) continue;
     REGROUP_RETURN_IF_ERROR(send_descriptor(peer.get(), fd, agreed));
     ++given;
   }
@@ -133,7 +128,7 @@ base::Result<base::Fd> take_descriptor(const std::string& name, int rank, const 
   for (;;) {
     REGROUP_ASSIGN_OR_RETURN(auto socket, open_socket());
     if (::connect(socket.get(), address.get(), address.size) == 0) {
-      if (!is_ours(socket.get())) {
+      if (!base::is_of_this_user(socket.get())) {
         return base::unavailable(fmt::format("{}: another user listens there", name));
       }
       if (wait_readable(socket.get(), deadline)) return receive_descriptor(socket.get(), agreed);

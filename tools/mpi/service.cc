@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "base/status.h"
+#include "base/unix_address.h"
 #include "launcher/pmi/wire.h"
 #include "launcher/process/environment.h"
 
@@ -30,13 +31,6 @@ using collective::mpi::make_frame;
 
 constexpr std::chrono::seconds kLonelyLimit(10);  // without a member
 constexpr std::size_t kMostMembers = 4096;
-
-bool is_of_this_user(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
-}
 
 bool is_of_outer_launcher(const spec::Environment::value_type& variable) {
   return variable.first.starts_with("PMIX_") || variable.first.starts_with("PMI_") ||
@@ -181,7 +175,7 @@ void Service::accept() {
         if (error) return;
         base::Fd socket(
             ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (socket.valid() && is_of_this_user(socket.get()) && members_.size() < kMostMembers)
+        if (socket.valid() && base::is_of_this_user(socket.get()) && members_.size() < kMostMembers)
           read(std::make_shared<Member>(loop_, socket.release()));
         accept();
       });

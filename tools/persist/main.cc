@@ -38,7 +38,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <csignal>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,6 +46,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/job_signals.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
@@ -178,14 +178,8 @@ base::Result<std::vector<collective::ps::MappedShard>> map_shards(std::string_vi
   return out;
 }
 
-// An allocator that ends a job signals each of its processes. The tables are saved once the job has
-// ended, so the agent says when the writer ends. As regroup-ps does.
-void ignore_signals_of_jobs() {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
-}
-
 Status save_tables(std::string_view memory) {
-  ignore_signals_of_jobs();
+  base::ignore_signals_of_jobs();  // the tables are saved once the job has ended
   REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
   REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
   REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));

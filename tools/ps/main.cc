@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/job_signals.h"
 #include "base/printable.h"
 #include "base/values.h"
 #include "collective/ps/server.h"
@@ -73,12 +74,6 @@ void end_with(base::Fd parent) {
   }).detach();
 }
 
-// An allocator that ends a job signals each of its processes. Workers need the servers meanwhile:
-// they push what they have. So the launcher says when a server ends.
-void ignore_signals_of_jobs() {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
-}
-
 void stop_at_end_of_input(Server& server) {
   std::thread([&server] {
     std::array<char, 64> ignored;
@@ -120,7 +115,7 @@ int main(int argc, char** argv) {
   sigaddset(&ending, SIGTERM);
   sigaddset(&ending, SIGINT);
   if (numbered) {
-    ignore_signals_of_jobs();
+    base::ignore_signals_of_jobs();  // workers push what they have meanwhile
   } else {
     ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);  // before any thread, which inherits it
   }
