@@ -63,6 +63,19 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
+// Looks for the library in the file system.
+std::vector<std::string> words_of(const CarrierSettings& settings, proto::Generation generation,
+                                  int host, const std::vector<int>& host_of) {
+  const auto library = find_library(settings.place, settings.path);
+  return {"regroup-mpi",
+          settings.job,
+          std::to_string(generation),
+          settings.folder,
+          library.ok() ? *library : "",
+          std::to_string(host),
+          fmt::format("{}", fmt::join(host_of, ","))};
+}
+
 // The process forks at once, and its child is the carrier: this process, whose other children are
 // the user's, has none to reap later.
 base::Status start(const CarrierSettings& settings, const base::Fd& listener,
@@ -108,19 +121,13 @@ Result<std::unique_ptr<Carrier>> open_carrier(const CarrierSettings& settings,
   REGROUP_ASSIGN_OR_RETURN(std::string name, socket_name(arena, world.generation));
   const int host = host_of.at(static_cast<std::size_t>(rank));
   const bool leads = std::ranges::find(host_of, host) - host_of.begin() == rank;
-  const auto library = find_library(settings.place, settings.path);
-  const std::vector<std::string> words{"regroup-mpi",
-                                       settings.job,
-                                       std::to_string(world.generation),
-                                       settings.folder,
-                                       library.ok() ? *library : "",
-                                       std::to_string(host),
-                                       fmt::format("{}", fmt::join(host_of, ","))};
+  std::vector<std::string> words;
+  if (leads) words = words_of(settings, world.generation, host, host_of);
   auto client = std::make_unique<Client>(
       ClientOptions{.rank = rank, .host_of = std::move(host_of), .socket = name});
   if (leads) {
     auto listener = listen_at(name);
-    if (!listener.ok() || !start(settings, *listener, words).ok()) client->fail();
+    if (!listener.ok() || !start(settings, *listener, std::move(words)).ok()) client->fail();
     // Connects at once: the process ends if no member does.
     static_cast<void>(client->progress());
   }

@@ -39,7 +39,7 @@ class BasicBlocks {
   }
   void own(std::uint64_t block, std::uint64_t count, BlockUse use, std::uint32_t range) {
     // A successor must map the segment.
-    Word& segments = reinterpret_cast<StoreHeader*>(memory_->at(0))->segments;
+    Word& segments = header_of(*memory_).segments;
     const std::uint64_t least = ((block + count) * kBlockBytes - 1) / memory_->segment_bytes() + 1;
     if (segments.load(std::memory_order_relaxed) < least) P::publish(segments, least);
     for (std::uint64_t i = block; i < block + count; ++i)

@@ -61,7 +61,7 @@ template <class P>
 class BasicRing {
  public:
   explicit BasicRing(const StoreMemory& memory)
-      : header_(reinterpret_cast<StoreHeader*>(memory.at(0))),
+      : header_(&header_of(memory)),
         lines_(header_->ring_bytes / kLineBytes),
         base_(memory.at(HeadLayout(*header_).ring)) {}
 

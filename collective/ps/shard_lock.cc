@@ -21,7 +21,7 @@ timespec on_clock(base::TimePoint at) {
 }  // namespace
 
 base::Result<ShardLock> ShardLock::acquire(const StoreMemory& memory, base::TimePoint deadline) {
-  pthread_mutex_t* const mutex = &reinterpret_cast<StoreHeader*>(memory.at(0))->writer;
+  pthread_mutex_t* const mutex = &header_of(memory).writer;
   const timespec until = on_clock(deadline);
   const int error = ::pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
   if (error == ETIMEDOUT) {

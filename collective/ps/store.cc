@@ -20,7 +20,7 @@ base::Status format_store(const StoreMemory& memory, const StoreSpec& spec) {
                     "not fit into a segment of {} bytes",
                     layout.end, spec.ring_bytes, spec.most_segments, memory.segment_bytes()));
   }
-  auto* const header = reinterpret_cast<StoreHeader*>(memory.at(0));
+  StoreHeader* const header = &header_of(memory);
   std::memset(memory.at(0), 0, layout.ring + kLineBytes);
   header->version = kStoreVersion;
   header->most_segments = spec.most_segments;

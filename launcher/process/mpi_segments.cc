@@ -89,6 +89,7 @@ bool is_older(timespec one, timespec other) {
 bool is_mpi_segment_of(std::string_view name, const std::string& job, const std::string& host,
                        uid_t user) {
   const bool five = name.starts_with("sm_segment.");
+  if (!five && !name.starts_with("vader_segment.")) return false;  // most files of the folder
   for (int space = 0; space < kSpaces; ++space) {
     const std::uint32_t hash = hash_of(fmt::format("regroup-{}.{}", job, space));
     const std::uint32_t id = five ? ((hash >> 16) ^ (hash & 0xffffU)) << 16 : hash & ~0x8000U;
