@@ -3,6 +3,7 @@ behind."""
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -66,6 +67,13 @@ def rival(name: str) -> list[str]:
     program = LAUNCHERS[name][0]
     assert Path(program).exists(), f"{name} is not installed: there is no {program}"
     return LAUNCHERS[name]
+
+
+def told_of(regroup) -> dict:
+    """What the status of a job says of its parameter server; empty before there is one."""
+    return json.loads(regroup.control("status", "--json").stdout or "{}").get(
+        "parameter_server", {}
+    )
 
 
 def until(

@@ -2,23 +2,16 @@
 counted twice; what is wrong is refused."""
 
 import contextlib
-import json
 import os
 import re
 import signal
 from pathlib import Path
 
-from conftest import BIN, until
+from conftest import BIN, told_of, until
 
 MEMBER = BIN.parent / "tests/bin/ps_member"
 SERVERS = 3
 SERVED = ["--role", f"ps={SERVERS}", "--role", "worker=3", "--ps-memory", "192M"]
-
-
-def told_of(regroup) -> dict:
-    return json.loads(regroup.control("status", "--json").stdout or "{}").get(
-        "parameter_server", {}
-    )
 
 
 def server_of(regroup, number: int, *killed: int) -> dict | None:

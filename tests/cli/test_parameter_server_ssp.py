@@ -1,21 +1,14 @@
 """A job with a parameter server in mode ssp: the status shows the clocks and names who holds the
 others up; modes that differ are refused."""
 
-import json
 import os
 import re
 import signal
 
-from conftest import BIN, until
+from conftest import BIN, told_of, until
 
 MEMBER = BIN.parent / "tests/bin/ps_ssp_member"
 SERVED = ["--role", "ps=2", "--role", "worker=3", "--ps-memory", "128M"]
-
-
-def told_of(regroup) -> dict:
-    return json.loads(regroup.control("status", "--json").stdout or "{}").get(
-        "parameter_server", {}
-    )
 
 
 def clocks_of(regroup) -> dict[str, dict]:
@@ -93,47 +86,25 @@ def test_a_pull_that_waits_too_long_names_the_worker_and_its_host(regroup, tmp_p
         rf"{re.escape(os.uname().nodename)}\) has clock \d+; staleness=0 needs clock \d+ of it"
     )
     until(lambda: late.search(job.err), "a pull that has waited for 20 s")
-    assert (
-        job.wait() != 0
-    )  # the job ends with the worker that gives up, and the stopped one with it
+    # The job ends with the worker that gives up, and the stopped one with it.
+    assert job.wait() != 0
 
 
 def test_modes_that_differ_are_refused_with_both(regroup, tmp_path):
     end = tmp_path / "end"
+
+    def refusal(workers: int, *command: str) -> str:
+        roles = ["--role", "ps=1", "--role", f"worker={workers}", "--ps-memory", "64M"]
+        job = regroup.start("--max-restarts", "0", *roles, *command)
+        assert job.wait() != 0
+        return job.err
+
     script = f"exec {MEMBER} {end} $((REGROUP_ROLE_RANK == 0 ? 3 : $1))"
     for other, told in (
         ("4", "staleness 4 here, 3 at worker 0|staleness 3 here, 4 at worker 1"),
         ("-2", 'mode "async" here, "ssp" at worker 0|mode "ssp" here, "async" at worker 1'),
     ):
-        job = regroup.start(
-            "--max-restarts",
-            "0",
-            "--role",
-            "ps=1",
-            "--role",
-            "worker=2",
-            "--ps-memory",
-            "64M",
-            "sh",
-            "-c",
-            script,
-            "sh",
-            other,
-        )
-        assert job.wait() != 0
-        assert re.search(told, job.err), job.err
-    job = regroup.start(
-        "--max-restarts",
-        "0",
-        "--role",
-        "ps=1",
-        "--role",
-        "worker=1",
-        "--ps-memory",
-        "64M",
-        str(MEMBER),
-        str(end),
-        "-1",
-    )
-    assert job.wait() != 0
-    assert "staleness=-1: expected 0 to 1000000000 clocks" in job.err
+        said = refusal(2, "sh", "-c", script, "sh", other)
+        assert re.search(told, said), said
+    said = refusal(1, str(MEMBER), str(end), "-1")
+    assert "staleness=-1: expected 0 to 1000000000 clocks" in said
