@@ -74,6 +74,12 @@ DevicePlane::~DevicePlane() {
   if (sums_ != nullptr) (void)driver_.stream_destroy(sums_);
 }
 
+Status DevicePlane::overdue() const {
+  Status status = watcher_->overdue();
+  if (status.code() == base::Code::kDeadlineExceeded) stream_.abandon();
+  return status;
+}
+
 Result<const DevicePlane::Line*> DevicePlane::map(proto::SlotIndex slot) {
   const ReceivedLines::Line* const line = self_.device_lines().of(slot);
   if (line == nullptr)

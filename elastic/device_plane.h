@@ -73,7 +73,8 @@ class DevicePlane {
   // The first failure of work that a seal waits for.
   [[nodiscard]] base::Status status() const { return watcher_->status(); }
   // After a wait for seals that took too long: why this member's own are not there; ok: they are.
-  [[nodiscard]] base::Status overdue() const { return watcher_->overdue(); }
+  // After kDeadlineExceeded the end of the plane does not wait for the GPU.
+  [[nodiscard]] base::Status overdue() const;
 
  private:
   using Driver = collective::cuda::Driver;
