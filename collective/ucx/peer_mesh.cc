@@ -323,6 +323,7 @@ bool PeerMesh::progress() {
 
 // ucp_worker_arm() discards signals that came before it, so the doorbell is checked after it.
 void PeerMesh::sleep(std::uint32_t seen, TimePoint until) {
+  if (closed()) return;
   const DoorbellForwarder::SleepScope nap(*forwarder_);
   if (ucp().ucp_worker_arm(worker_) != UCS_OK || !listener().arm() || nap.has_rung(seen)) return;
   const auto left = until - base::SystemClock().now();

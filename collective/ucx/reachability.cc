@@ -64,6 +64,9 @@ void for_each_connection(std::span<const PeerAddress> addresses, Use use) {
 }  // namespace
 
 bool host_answers(std::span<const PeerAddress> addresses, base::Duration timeout) {
+  // Of what was sent a moment ago the acknowledgement may be delayed, and of an idle connection the
+  // last one is old. The kernel waits 200 ms or more before it sends data again, then twice that.
+  constexpr std::uint8_t kRetransmissions = 2;
   const auto limit = static_cast<std::uint32_t>(timeout / std::chrono::milliseconds(1));
   bool stalled = false;
   bool answered = false;
@@ -71,7 +74,7 @@ bool host_answers(std::span<const PeerAddress> addresses, base::Duration timeout
     const auto info = info_of(fd);
     if (!info) return true;
     answered = info->tcpi_last_ack_recv < limit || info->tcpi_last_data_recv < limit;
-    stalled = stalled || info->tcpi_unacked > 0;
+    stalled = stalled || (info->tcpi_unacked > 0 && info->tcpi_retransmits >= kRetransmissions);
     return !answered;
   });
   return answered || !stalled;

@@ -10,8 +10,9 @@
 
 namespace regroup::collective::ucx {
 
-// False if connections of this process to `addresses` have unacknowledged data and none of them has
-// received anything for `timeout`. True otherwise, also without any such connection.
+// False if a connection of this process to `addresses` has sent data again and again without an
+// acknowledgement, and none of them has received anything for `timeout`. True otherwise, also
+// without any such connection.
 [[nodiscard]] bool host_answers(std::span<const PeerAddress> addresses, base::Duration timeout);
 // True if a connection of this process to one of the addresses has bytes that the host there has
 // not acknowledged, because its receive buffer is full or because they are still in flight.

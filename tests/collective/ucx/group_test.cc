@@ -2,6 +2,10 @@
 // it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <string>
+#include <utility>
 
 #include "tests/collective/group/ranks.h"
 
@@ -121,6 +125,32 @@ TEST_F(UcxGroup, ARankOfAnotherHostThatWasKilledIsNamed) {
   });
   EXPECT_EQ(status_of(survivor), 0);
   EXPECT_EQ(status_of(victim), 109);
+}
+
+// Whichever notices the death first, the operation or the message: the other one ends too.
+TEST_F(UcxGroup, ARankOfAnotherHostIsKilledWhileAMessageIsAwaitedToo) {
+  for (int turn = 0; turn < 5; ++turn) {
+    const std::string folder = std::exchange(folder_, folder_ + "/" + std::to_string(turn));
+    ASSERT_EQ(::mkdir(folder_.c_str(), 0700), 0);
+    const pid_t victim = fork_rank(1, "b", [](Group& group) {
+      std::vector<std::int64_t> values{1};
+      const bool ok = group.run(sum(values), in(30s)).ok();
+      ::kill(::getpid(), SIGKILL);
+      return ok ? 0 : 1;
+    });
+    const pid_t survivor = fork_rank(0, "a", [](Group& group) {
+      std::int64_t got = 0;
+      auto message = group.receive(1, 7, std::as_writable_bytes(std::span(&got, 1)), in(30s));
+      std::vector<std::int64_t> values{1};
+      if (!message.ok() || !group.run(sum(values), in(30s)).ok()) return 1;
+      const base::Status status = group.run(sum(values), in(30s));
+      if (status.message().find("rank 1") == std::string::npos) return 2;
+      return group.wait(*message, in(30s)) && !group.status_of(*message).ok() ? 0 : 3;
+    });
+    EXPECT_EQ(status_of(survivor), 0);
+    EXPECT_EQ(status_of(victim), 109);
+    folder_ = folder;
+  }
 }
 
 }  // namespace
