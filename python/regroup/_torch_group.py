@@ -53,7 +53,7 @@ _UNSIGNED = {
     torch.uint64: torch.int64,
 }  # sums have the same bits
 _BYTES = _DTYPES.index(torch.uint8)
-_EXCHANGE_TAG, _MONITORED_TAG = 0xFFFFFFFF, 0xFFFFFFFE  # of the binary; users cannot pass them
+_EXCHANGE_TAG = 0xFFFFFFFF  # of the binary, as those of _next_barrier(); users cannot pass them
 _MONITORED = "monitored_barrier"
 _FOREVER_S, _TURN_S = 1e9, 0.5  # between two looks for signals
 _POLL_S = 0.002  # how long the thread of a group waits for its oldest operation
@@ -482,6 +482,9 @@ class ProcessGroup(dist.ProcessGroup):
         self._name: str = options.group_id
         store = dist.PrefixStore(prefix, options.store)
         self._group = _Group(store, self._rank, self._size, host, self._seconds)
+        self._count_lock = threading.Lock()  # of these
+        self._collectives = 0
+        self._barriers = 0  # monitored ones since the last collective
 
     def getBackendName(self) -> str:  # noqa: N802
         return "regroup"
@@ -519,6 +522,22 @@ class ProcessGroup(dist.ProcessGroup):
         seconds = opts.timeout.total_seconds() if hasattr(opts, "timeout") else 0
         return seconds if seconds > 0 else self._seconds
 
+    def _begin_collective(self, what: str, opts: Any) -> None:
+        """Waits until it may begin, and counts it: once for each that all ranks call."""
+        self._group.check_process(what)
+        with self._count_lock:
+            self._collectives += 1
+            self._barriers = 0
+        self._group.callbacks.wait(what, self._limit(opts))
+
+    def _next_barrier(self) -> int:
+        """Returns the tag of the next monitored barrier. A rank that missed one agrees with the
+        others again after the next collective."""
+        with self._count_lock:
+            self._barriers += 1
+            number = (self._barriers - 1) % 1023
+            return 0x80000000 | (self._collectives & 0x1FFFFF) << 10 | number
+
     def _launch(
         self,
         what: str,
@@ -532,8 +551,7 @@ class ProcessGroup(dist.ProcessGroup):
         root: int = 0,
     ) -> _Work:
         """Starts an operation on the memory of contiguous tensors."""
-        self._group.check_process(what)
-        self._group.callbacks.wait(what, self._limit(opts))
+        self._begin_collective(what, opts)
         operation = _Operation(_KINDS.index(kind), *reduction, root)
         if source is not None:
             operation.in_, operation.in_bytes = source.data_ptr(), source.nbytes
@@ -859,8 +877,7 @@ class ProcessGroup(dist.ProcessGroup):
                 f"expected parts of one size and type for this rank, got {own.dtype}"
                 f"[{own.numel()}] and {target.dtype}[{target.numel()}]",
             )
-        self._group.check_process(what)
-        self._group.callbacks.wait(what, self._limit(opts))
+        self._begin_collective(what, opts)
         target.copy_(own.view(target.shape))
         works = []
         for turn in range(1, self._size):
@@ -880,16 +897,19 @@ class ProcessGroup(dist.ProcessGroup):
         self, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
         """Rank 0 waits for a message of each rank, then answers all; the words are those of Gloo's.
-        The group remains usable: a wait ends, but no operation."""
+        The group remains usable: a wait ends, but no operation. What remains of a barrier that
+        failed matches no later one."""
+        self._group.check_process(_MONITORED)
+        tag = self._next_barrier()
         limit = self._seconds if timeout is None else timeout.total_seconds()
         until = time.monotonic() + limit
 
         def receive(source: int) -> _Work:
             memory = torch.empty(0)
-            return self._receive(_MONITORED, memory, source, _MONITORED_TAG, _FOREVER_S)
+            return self._receive(_MONITORED, memory, source, tag, _FOREVER_S)
 
         def send(to: int) -> _Work:
-            return self._send(_MONITORED, torch.empty(0), to, _MONITORED_TAG, _FOREVER_S)
+            return self._send(_MONITORED, torch.empty(0), to, tag, _FOREVER_S)
 
         def came(work: _Work) -> bool:
             return work.settle(max(until - time.monotonic(), 0)) and work.is_success()

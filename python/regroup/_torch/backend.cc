@@ -857,9 +857,10 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   // Rank 0 waits for a message of each rank, then answers all; the words are those of Gloo's. The
-  // group remains usable: a wait ends, but no operation.
+  // group remains usable: a wait ends, but no operation. What remains of a barrier that failed
+  // matches no later one.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override {
-    constexpr std::uint32_t kTag = 0xfffffffe;
+    const std::uint32_t tag = next_barrier();
     const Milliseconds limit = opts.timeout == c10d::kUnsetTimeout ? timeout_ : opts.timeout;
     const auto end = std::chrono::steady_clock::now() + limit;
     const auto left = [&] {
@@ -868,7 +869,7 @@ class RegroupBackend final : public c10d::Backend {
     };
     const auto name = "Rank " + std::to_string(getRank());
     if (getRank() != 0) {
-      const auto came = send_empty(0, kTag), answered = receive_empty(0, kTag);
+      const auto came = send_empty(0, tag), answered = receive_empty(0, tag);
       if (!came->settle(left()) || !answered->settle(left()) || !answered->isSuccess())
         C10_THROW_ERROR(DistBackendError,
                         name +
@@ -879,7 +880,7 @@ class RegroupBackend final : public c10d::Backend {
     }
     if (left() == 0) C10_THROW_ERROR(DistBackendError, name + " timed out in monitoredBarrier.");
     std::vector<intrusive_ptr<RegroupWork>> arrivals;
-    for (int rank = 1; rank < getSize(); ++rank) arrivals.push_back(receive_empty(rank, kTag));
+    for (int rank = 1; rank < getSize(); ++rank) arrivals.push_back(receive_empty(rank, tag));
     std::string missing;
     int count = 0;
     for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
@@ -892,7 +893,7 @@ class RegroupBackend final : public c10d::Backend {
       C10_THROW_ERROR(DistBackendError, (count > 1 ? "Ranks " : "Rank ") + missing +
                                             " failed to pass monitoredBarrier in " +
                                             std::to_string(limit.count()) + " ms");
-    for (int rank = 1; rank < getSize(); ++rank) (void)send_empty(rank, kTag)->wait(kNoTimeout);
+    for (int rank = 1; rank < getSize(); ++rank) (void)send_empty(rank, tag)->wait(kNoTimeout);
   }
 
   intrusive_ptr<Work> barrier(const c10d::BarrierOptions& opts) override {
@@ -939,6 +940,19 @@ class RegroupBackend final : public c10d::Backend {
         empty ? 0 : data.nbytes(), seconds, &work, failure.text.data(), failure.text.size());
     failure.check(what);
     return work;
+  }
+
+  // The tag of the next monitored barrier: users cannot pass it, and it is not that of exchange().
+  // A rank that missed a barrier agrees with the others again after the next collective.
+  std::uint32_t next_barrier() {
+    constexpr std::uint32_t kBarriers = 1023, kCollectives = 0x1fffff;
+    const std::lock_guard lock(count_mutex_);
+    return 0x80000000 | (collectives_ & kCollectives) << 10 | barriers_++ % kBarriers;
+  }
+  void count_collective() {
+    const std::lock_guard lock(count_mutex_);
+    ++collectives_;
+    barriers_ = 0;
   }
 
   // An empty message of a monitored barrier, whose caller limits its own wait.
@@ -996,7 +1010,7 @@ class RegroupBackend final : public c10d::Backend {
       out->finish_once();
       return out;
     }
-    await_callbacks(call.what, opts);
+    begin_collective(call.what, opts);
     regroup_work* work = nullptr;
     failure.code = group_->api().start(group_->get(), &operation, seconds(opts.timeout), &work,
                                        failure.text.data(), failure.text.size());
@@ -1004,8 +1018,10 @@ class RegroupBackend final : public c10d::Backend {
     return follow(work, call, call.what, std::move(outputs), std::move(held), std::move(after));
   }
 
+  // Waits until a collective may begin, and counts it: once for each that all ranks call.
   template <class Options>
-  void await_callbacks(const char* what, const Options& opts) {
+  void begin_collective(const char* what, const Options& opts) {
+    count_collective();
     if (callbacks_->wait(seconds(opts.timeout))) return;
     const std::string message = std::string(kName) + ": " + what +
                                 ": a callback of an earlier operation has not ended in time: it "
@@ -1015,7 +1031,7 @@ class RegroupBackend final : public c10d::Backend {
 
   template <class Options>
   void run_now(const char* what, const regroup_operation& operation, const Options& opts) {
-    await_callbacks(what, opts);
+    begin_collective(what, opts);
     Failure failure;
     failure.code = group_->api().run(group_->get(), &operation, seconds(opts.timeout),
                                      failure.text.data(), failure.text.size());
@@ -1140,7 +1156,7 @@ class RegroupBackend final : public c10d::Backend {
     constexpr std::uint32_t kTag = 0xffffffff;
     ++sequence_;
     const char* const what = call.what;
-    await_callbacks(what, opts);
+    begin_collective(what, opts);
     auto whole = begin(call, std::move(outputs));
     std::vector<intrusive_ptr<RegroupWork>> works;
     for (int turn = 1; turn < getSize(); ++turn) {
@@ -1186,6 +1202,9 @@ class RegroupBackend final : public c10d::Backend {
   const bool as_gloo_;
   Milliseconds timeout_;
   std::atomic<std::uint64_t> sequence_ = 0;
+  std::mutex count_mutex_;  // guards these
+  std::uint32_t collectives_ = 0;
+  std::uint32_t barriers_ = 0;  // monitored ones since the last collective
   Completions completions_;
 };
 
