@@ -280,10 +280,10 @@ Status check_push(const TableSpec& spec, std::size_t keys, std::size_t rows, Dty
   return {};
 }
 
-Status check_scalars(const Scalars& here, const Scalars& leaf0) {
-  if (here == leaf0) return {};
-  return invalid_argument(
-      fmt::format("push: expected lr {} as leaf 0 has it, got {}", leaf0.lr, here.lr));
+Status check_scalars(const Scalars& here, const Scalars& there) {
+  if (here == there) return {};
+  return invalid_argument(fmt::format(
+      "push: expected lr {} as another leaf of the step has it, got {}", there.lr, here.lr));
 }
 
 std::vector<PositionRange> ranges_of(const TableSpec& spec, std::uint32_t servers) {

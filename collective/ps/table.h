@@ -36,8 +36,8 @@ inline constexpr std::uint32_t kMaxDim = 4096;
 // Refuses a push whose gradients are not one row of the compute dtype for each of `keys` keys.
 [[nodiscard]] base::Status check_push(const TableSpec& spec, std::size_t keys, std::size_t rows,
                                       Dtype gradient, const Scalars& scalars);
-// Refuses scalars that differ from those of leaf 0.
-[[nodiscard]] base::Status check_scalars(const Scalars& here, const Scalars& leaf0);
+// Refuses scalars that differ from those of another leaf of the same step.
+[[nodiscard]] base::Status check_scalars(const Scalars& here, const Scalars& there);
 
 // A bijection of 64-bit numbers that spreads neighbours: the finaliser of MurmurHash3 as Stafford
 // (variant 13) and SplitMix64 have it.

@@ -156,7 +156,7 @@ TEST(PsTable, BadPushesAreRefused) {
         << "a float has no such lr";
   }
   EXPECT_EQ(refusal(check_scalars({.lr = 0.2}, {.lr = 0.1})),
-            "push: expected lr 0.1 as leaf 0 has it, got 0.2");
+            "push: expected lr 0.1 as another leaf of the step has it, got 0.2");
 }
 
 TEST(PsTable, OptimizersHaveNames) {
