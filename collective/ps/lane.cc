@@ -18,7 +18,7 @@ namespace regroup::collective::ps {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x53454e414c535052ULL;  // "RPSLANES"
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kMaxLanes = 1U << 16;
 constexpr std::uint64_t kLeastLaneBytes = 64 << 10, kMostLaneBytes = 1ULL << 32;
@@ -208,15 +208,18 @@ base::Result<MessageHeader> Lanes::check_message(std::uint32_t lane, std::uint64
     return damaged("bytes before the end of what is written:", available);
   MessageHeader header;
   std::memcpy(&header, at(lane, place), sizeof header);
-  if (header.kind < MessageKind::kPad || header.kind > MessageKind::kPush)
+  if (header.kind < MessageKind::kPad || header.kind > MessageKind::kLeafEnd)
     return damaged("kind", static_cast<std::uint64_t>(header.kind));
-  const std::uint64_t least = header.kind == MessageKind::kPad ? sizeof(MessageHeader)
-                              : header.kind == MessageKind::kPush
-                                  ? kContentAt
-                                  : kContentAt + sizeof(OpenContent);
+  const std::uint64_t least = header.kind == MessageKind::kPad    ? sizeof(MessageHeader)
+                              : header.kind == MessageKind::kOpen ? kContentAt + sizeof(OpenContent)
+                                                                  : kContentAt;
   if (header.bytes < least || header.bytes % kMessageUnit != 0 || header.bytes > available ||
       header.bytes > to_end(place))
     return damaged("bytes:", header.bytes);
+  if (header.leaves > kMostLeaves || (header.leaves != 0 && header.leaf >= header.leaves))
+    return damaged("a leaf:", header.leaf);
+  if (header.kind == MessageKind::kLeafEnd && header.leaves == 0)
+    return damaged("leaves:", header.leaves);
   return header;
 }
 

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "collective/ps/clocks.h"
 #include "collective/ps/shard_lock.h"
+#include "collective/ps/steps.h"
 #include "collective/ps/table.h"
 #include "shmem/doorbell.h"
 
@@ -52,6 +53,7 @@ struct LanesHeader {
   // Of shard 0: turns of all clients of mode ssp, by how many clocks the slowest client was behind
   // at their first pull; the last one has all beyond.
   alignas(128) std::array<std::atomic<std::uint64_t>, 16> turns_by_staleness;
+  StepWords steps;  // of mode sync
 };
 
 struct Lane {
@@ -64,14 +66,13 @@ struct Lane {
   alignas(128) std::atomic<std::uint64_t> read;     // by the server
   Bell bell;                                        // the client sleeps here
   alignas(64) std::array<char, 256> why;
-  // Of shard 0, by the client. `name` and `consistency` before it has the lane; 0: mode async, else
-  // mode ssp of staleness consistency - 1.
+  // Of shard 0, by the client. `name` and `consistency`, a to_word(), before it has the lane.
   std::array<char, 64> name;
   std::atomic<std::uint64_t> consistency;
   alignas(128) ClockWord<shmem::RealPolicy> clock;
   std::atomic<std::uint64_t> waits_for;       // number + 1 of the lane whose clock it waits for
   std::atomic<std::uint64_t> held_up_others;  // nanoseconds in which others waited for its clock
-  alignas(64) Bell clock_bell;                // the client sleeps here while it waits for a clock
+  alignas(64) Bell clock_bell;  // the client sleeps here while it waits for a clock or a step
 };
 
 // Lane::name of a lane that is taken, printable; "client 7" of one without.
@@ -81,6 +82,7 @@ enum class MessageKind : std::uint32_t {
   kPad = 1,  // the rest of the ring that a message did not fit in; no answer
   kOpen,
   kPush,
+  kLeafEnd,  // mode sync: the client has pushed all of a leaf
 };
 struct MessageHeader {
   std::uint64_t bytes;  // with the header; a multiple of kMessageUnit
@@ -89,8 +91,12 @@ struct MessageHeader {
   std::uint64_t number;  // of a push: grows in its client, over all lanes
   double lr;
   std::uint32_t answer;  // by the server: base::Code
+  // Of mode sync, in kPush and kLeafEnd; `number` of the latter counts the leaf's pushes here.
+  std::uint32_t leaves;  // of a step; 0: another mode
+  std::uint64_t step;
+  std::uint64_t attempt;  // grows with each leaf that the client begins, or begins again
+  std::uint32_t leaf;
   std::uint32_t reserved;
-  std::uint64_t unused[3];
 };
 static_assert(sizeof(MessageHeader) == 64);
 inline constexpr std::uint64_t kMessageUnit = 64;

@@ -37,6 +37,8 @@ struct Push {
   std::span<const std::byte> gradients;  // of the compute dtype: a row each; dense: all elements
   Scalars scalars;
 };
+// The client of the sums of steps in mode sync; a push's number is the step + 1.
+inline constexpr std::uint64_t kStepClient = ~std::uint64_t{0} - 1;
 // Rows as a checkpoint has them. Of a dense range: all elements; `positions` is empty, `updates`
 // has one number.
 struct RowsView {
@@ -94,6 +96,10 @@ class BasicRange {
   [[nodiscard]] std::uint64_t newest() const {
     return pending_.empty() ? applied() : pending_.back().entry.fields.lsn;
   }
+  // True if its oldest push that is not applied is the sum of a step.
+  [[nodiscard]] bool waits_for_step() const {
+    return !pending_.empty() && pending_.front().entry.fields.client == kStepClient;
+  }
   // The number of a client's newest push in the log or applied; 0: none.
   [[nodiscard]] std::uint64_t last_of(std::uint64_t client) const {
     const auto found = clients_.find(client);
@@ -112,6 +118,37 @@ class BasicRange {
     if (found == clients_.end()) return;
     if (found->second.at != kNowhere) P::publish(client_words()[found->second.at].id, 0);
     clients_.erase(found);
+  }
+
+  // Refuses a push that append() would refuse whatever the store has.
+  [[nodiscard]] base::Status check_content(const Push& push) const {
+    if (push.client == ~0ULL)
+      return base::invalid_argument("push: expected a client below 18446744073709551615");
+    const bool dense = spec_.kind == TableKind::kDense;
+    const std::size_t rows = dense ? elements() : push.positions.size();
+    const std::size_t bytes = rows * spec_.dim * size_of(spec_.compute_dtype());
+    if (push.gradients.size() != bytes || (dense && !push.positions.empty())) {
+      return base::invalid_argument(
+          fmt::format("push to table {}: expected {} bytes for {} rows of range {}, got {}",
+                      spec_.name, bytes, rows, id(), push.gradients.size()));
+    }
+    if (!ring_->can_ever_fit(push.positions.size(), bytes)) {
+      return base::invalid_argument(
+          fmt::format("push to table {}: {} rows do not fit into half of the log ring; push less "
+                      "at a time",
+                      spec_.name, rows));
+    }
+    for (std::size_t i = 0; i < push.positions.size(); ++i) {
+      const std::uint64_t position = push.positions[i];
+      if (header_->positions.has(position) && (i == 0 || push.positions[i - 1] < position))
+        continue;
+      return base::invalid_argument(
+          fmt::format("push to table {}: expected ascending positions from {} to {} in range {}, "
+                      "got {} after {}",
+                      spec_.name, header_->positions.first, header_->positions.last, id(), position,
+                      i == 0 ? std::string("nothing") : std::to_string(push.positions[i - 1])));
+    }
+    return {};
   }
 
   // Appends a push to the log unless the outcome says otherwise. kInvalidArgument: it does not fit
@@ -253,36 +290,6 @@ class BasicRange {
   }
   [[nodiscard]] ClientWords* client_words() const {
     return reinterpret_cast<ClientWords*>(reinterpret_cast<std::byte*>(header_) + kPageBytes);
-  }
-
-  [[nodiscard]] base::Status check_content(const Push& push) const {
-    if (push.client == ~0ULL)
-      return base::invalid_argument("push: expected a client below 18446744073709551615");
-    const bool dense = spec_.kind == TableKind::kDense;
-    const std::size_t rows = dense ? elements() : push.positions.size();
-    const std::size_t bytes = rows * spec_.dim * size_of(spec_.compute_dtype());
-    if (push.gradients.size() != bytes || (dense && !push.positions.empty())) {
-      return base::invalid_argument(
-          fmt::format("push to table {}: expected {} bytes for {} rows of range {}, got {}",
-                      spec_.name, bytes, rows, id(), push.gradients.size()));
-    }
-    if (!ring_->can_ever_fit(push.positions.size(), bytes)) {
-      return base::invalid_argument(
-          fmt::format("push to table {}: {} rows do not fit into half of the log ring; push less "
-                      "at a time",
-                      spec_.name, rows));
-    }
-    for (std::size_t i = 0; i < push.positions.size(); ++i) {
-      const std::uint64_t position = push.positions[i];
-      if (header_->positions.has(position) && (i == 0 || push.positions[i - 1] < position))
-        continue;
-      return base::invalid_argument(
-          fmt::format("push to table {}: expected ascending positions from {} to {} in range {}, "
-                      "got {} after {}",
-                      spec_.name, header_->positions.first, header_->positions.last, id(), position,
-                      i == 0 ? std::string("nothing") : std::to_string(push.positions[i - 1])));
-    }
-    return {};
   }
 
   // All that a push needs, so that it is refused before it is logged. Returns the promises of the

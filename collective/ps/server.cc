@@ -70,7 +70,8 @@ ShardServer::ShardServer(std::span<const MappedShard> shards, std::size_t shard,
       shard_(&shards[shard]),
       lock_(std::move(lock)),
       store_(std::move(store)),
-      owners_(shard_->lanes.spec().lanes) {}
+      owners_(shard_->lanes.spec().lanes),
+      open_leaves_(shard_->lanes.spec().lanes) {}
 
 base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const MappedShard> shards,
                                                                std::size_t number,
@@ -81,15 +82,22 @@ base::Result<std::unique_ptr<ShardServer>> ShardServer::attach(std::span<const M
   REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::attach(shard.store));
   std::unique_ptr<ShardServer> server(
       new ShardServer(shards, number, std::move(lock), std::move(store)));
-  // One replica: what is in the log is committed.
+  // One replica: what is in the log is committed, except the sum of a step that another shard has
+  // not logged yet.
   base::Status status;
   server->store_->each([&](Range& range) {
-    if (base::Status applied = range.apply(range.newest()); !applied.ok()) status = applied;
+    if (!range.waits_for_step()) {
+      if (base::Status applied = range.apply(range.newest()); !applied.ok()) status = applied;
+    }
     range.adopt_epoch(range.epoch() + 1);
   });
   REGROUP_RETURN_IF_ERROR(status);
+  if (server->may_apply_step()) REGROUP_RETURN_IF_ERROR(server->apply_step());
   server->store_->release_log();
   turn.settle();
+  // The leaves were in the memory of the server that has died.
+  clear_leaves(server->steps());
+  server->wake_clients();
   LanesHeader& header = shard.lanes.header();
   header.process.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
   header.served_times.fetch_add(1, std::memory_order_release);
@@ -102,7 +110,7 @@ base::Status ShardServer::serve(const std::atomic<bool>& stop, std::uint32_t ser
     return stop.load(std::memory_order_seq_cst) || server_of(shard_->store) != server;
   };
   const auto ready = [&] {
-    if (ending()) return true;
+    if (ending() || may_apply_step()) return true;
     for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
       const Lane& lane = lanes.lane(i);
       if (lane.client.load(std::memory_order_seq_cst) != 0 &&
@@ -133,6 +141,11 @@ base::Result<std::size_t> ShardServer::poll() {
   for (std::uint32_t i = 0; i < shard_->lanes.spec().lanes; ++i) {
     REGROUP_ASSIGN_OR_RETURN(const std::size_t of_lane, poll_lane(i));
     answered += of_lane;
+  }
+  if (may_apply_step()) {
+    WriteTurn changing(shard_->store);
+    REGROUP_RETURN_IF_ERROR(apply_step());
+    changing.settle();
   }
   return answered;
 }
@@ -180,6 +193,10 @@ base::Status ShardServer::answer(std::uint32_t number, std::uint64_t place,
     std::memcpy(&content, message + kContentAt, sizeof content);
     const base::Result<TableSpec> spec = spec_in(content);
     status = spec.ok() ? open_table(*spec) : spec.status();
+  } else if (header.kind == MessageKind::kLeafEnd) {
+    status = end_leaf(number, header);
+  } else if (header.leaves != 0) {
+    status = take_push(number, message, header);
   } else {
     status = push(owners_[number] - 1, message, header);
   }
@@ -306,6 +323,12 @@ base::Status ShardServer::push(std::uint64_t client, std::byte* message,
 
 base::Status ShardServer::push_part(const Push& push, Range& range) {
   const std::size_t rows = push.positions.size();
+  if (range.waits_for_step()) {
+    return base::invalid_argument(fmt::format(
+        "push to table {}: a step of mode sync is not complete; expected clients in mode "
+        "sync that complete it",
+        range.spec().name));
+  }
   REGROUP_RETURN_IF_ERROR(
       check_push(range.spec(), rows, rows, range.spec().compute_dtype(), push.scalars));
   base::Result<Appended> appended = range.append(push);
@@ -315,6 +338,135 @@ base::Status ShardServer::push_part(const Push& push, Range& range) {
   }
   REGROUP_RETURN_IF_ERROR(appended.status());
   return range.apply(range.newest());
+}
+
+// ---- mode sync
+
+base::Result<bool> ShardServer::takes_step(const MessageHeader& header) {
+  StepWords& words = steps();
+  // Nobody computes a leaf of a step before all shards have applied the one before it.
+  const std::uint64_t step = words.applied.load(std::memory_order_relaxed);
+  if (words.logged.load(std::memory_order_relaxed) != step || header.step != step) return false;
+  if (!sums_) {
+    sums_.emplace(header.leaves);
+    words.leaves.store(header.leaves, std::memory_order_relaxed);
+  }
+  if (sums_->leaves() == header.leaves) return true;
+  return base::invalid_argument(
+      fmt::format("step {}: expected {} leaves as other clients have, got "
+                  "{}",
+                  step, sums_->leaves(), header.leaves));
+}
+
+base::Status ShardServer::take_push(std::uint32_t number, std::byte* message,
+                                    const MessageHeader& header) {
+  REGROUP_ASSIGN_OR_RETURN(const PushView view, read_push(message, header));
+  REGROUP_ASSIGN_OR_RETURN(const bool counts, takes_step(header));
+  if (!counts || sums_->has(header.leaf)) return {};
+  OpenLeaf& leaf = open_leaves_[number];
+  if (leaf.attempt != header.attempt) leaf = {.attempt = header.attempt};
+  for (const PushView::Part& part : view.parts) {
+    const Range* const range = store_->range(part.range);
+    if (range == nullptr) {
+      return base::invalid_argument(
+          fmt::format("push: shard {} has no range {}", shard_->lanes.spec().shard, part.range));
+    }
+    // Copied, so that a client cannot change them after they were checked.
+    RangeGradients gradients{.dtype = range->spec().compute_dtype(),
+                             .dim = range->spec().dim,
+                             .lr = header.lr,
+                             .positions = {part.positions.begin(), part.positions.end()},
+                             .values = {part.gradients.begin(), part.gradients.end()}};
+    const std::size_t rows = gradients.positions.size();
+    const Scalars scalars{.lr = header.lr};
+    REGROUP_RETURN_IF_ERROR(check_push(range->spec(), rows, rows, gradients.dtype, scalars));
+    REGROUP_RETURN_IF_ERROR(
+        range->check_content({.positions = gradients.positions, .gradients = gradients.values}));
+    REGROUP_RETURN_IF_ERROR(sums_->check_scalars_of(part.range, scalars));
+    add_push(leaf.gradients, part.range, std::move(gradients));
+  }
+  ++leaf.pushes;
+  return {};
+}
+
+base::Status ShardServer::end_leaf(std::uint32_t number, const MessageHeader& header) {
+  OpenLeaf leaf = std::exchange(open_leaves_[number], {});
+  REGROUP_ASSIGN_OR_RETURN(const bool counts, takes_step(header));
+  if (!counts || sums_->has(header.leaf)) return {};
+  if (leaf.attempt != header.attempt) leaf = {};
+  // Some may have been refused, or taken by a server that has died: the client sees that the leaf
+  // lacks.
+  if (leaf.pushes != header.number) return {};
+  sums_->add_leaf(header.leaf, std::move(leaf.gradients));
+  set_leaf(steps(), header.leaf);
+  if (sums_->is_complete()) log_step();
+  return {};
+}
+
+void ShardServer::log_step() {
+  StepWords& words = steps();
+  const std::uint64_t step = words.logged.load(std::memory_order_relaxed);
+  const base::Status status = append_sums(sums_->sums(), step);
+  sums_.reset();
+  if (status.ok()) {
+    // From here on the step is a successor's, too. The bits are of the next step afterwards.
+    words.logged.store(step + 1, std::memory_order_seq_cst);
+  } else {
+    const std::size_t size = std::min(status.message().size(), words.why.size() - 1);
+    std::copy_n(status.message().begin(), size, words.why.begin());
+    words.why[size] = 0;
+    words.code.store(static_cast<std::uint32_t>(status.code()), std::memory_order_relaxed);
+    words.failed.store(step + 1, std::memory_order_seq_cst);
+  }
+  clear_leaves(words);
+  for (const MappedShard& shard : shards_) shmem::ring_if_asleep(shard.lanes.header().server);
+  wake_clients();
+}
+
+base::Status ShardServer::append_sums(const ShardGradients& sums, std::uint64_t step) {
+  for (const auto& [number, gradients] : sums) {
+    Range& range = *store_->range(number);
+    // A predecessor may have logged it: then it is the same, and a duplicate here.
+    const Push push{.client = kStepClient,
+                    .number = step + 1,
+                    .epoch = range.epoch(),
+                    .positions = gradients.positions,
+                    .gradients = gradients.values,
+                    .scalars = {.lr = gradients.lr}};
+    const base::Result<Appended> appended = range.append(push);
+    if (appended.ok()) continue;
+    if (appended.code() != base::Code::kUnavailable) return appended.status();
+    return base::resource_exhausted(fmt::format(
+        "step {}: its gradients do not fit into the log of shard {}, {} bytes; expected "
+        "more servers or smaller tables",
+        step, shard_->lanes.spec().shard, header_of(shard_->store).ring_bytes));
+  }
+  return {};
+}
+
+bool ShardServer::may_apply_step() const {
+  const std::uint64_t applied = steps().applied.load(std::memory_order_relaxed);
+  return std::ranges::all_of(shards_, [&](const MappedShard& shard) {
+    return shard.lanes.header().steps.logged.load(std::memory_order_seq_cst) > applied;
+  });
+}
+
+base::Status ShardServer::apply_step() {
+  base::Status status;
+  store_->each([&](Range& range) {
+    if (base::Status applied = range.apply(range.newest()); !applied.ok()) status = applied;
+  });
+  REGROUP_RETURN_IF_ERROR(status);
+  store_->release_log();
+  steps().applied.fetch_add(1, std::memory_order_seq_cst);
+  wake_clients();
+  return {};
+}
+
+void ShardServer::wake_clients() const {
+  const Lanes& lanes = shards_.front().lanes;
+  lanes.header().steps.changes.fetch_add(1, std::memory_order_seq_cst);
+  wake_clock_waiters<RealPolicy>(lanes.clock_bells(), lanes.spec().lanes);
 }
 
 base::Status ShardServer::know_owner(std::uint32_t number) {
@@ -369,6 +521,7 @@ void ShardServer::free_lane(std::uint32_t number) {
     if (lane.written.load(std::memory_order_acquire) != lane.read.load(std::memory_order_relaxed))
       return;
   }
+  open_leaves_[number] = {};
   std::uint64_t client = std::exchange(owners_[number], 0);
   if (client == 0) client = lane.client.load(std::memory_order_relaxed);  // of a predecessor's time
   if (client != 0 && std::ranges::find(owners_, client) == owners_.end())
@@ -376,6 +529,11 @@ void ShardServer::free_lane(std::uint32_t number) {
   if (shard_->lanes.spec().shard == 0) {
     const Lanes& lanes = shard_->lanes;
     end_clock<RealPolicy>(lanes.clock_words(), lanes.clock_bells(), lanes.spec().lanes, number);
+    for (auto& claim : steps().claims) {
+      std::uint64_t word = claim.load(std::memory_order_relaxed);
+      if (word != 0 && LeafClaim::of(word).lane == number) claim.compare_exchange_strong(word, 0);
+    }
+    wake_clients();
     lane.held_up_others.store(0, std::memory_order_relaxed);
     lane.waits_for.store(0, std::memory_order_relaxed);
   }

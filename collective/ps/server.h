@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "collective/ps/handover.h"
 #include "collective/ps/lane.h"
+#include "collective/ps/step_sums.h"
 #include "collective/ps/store.h"
 
 namespace regroup::collective::ps {
@@ -67,6 +68,28 @@ class ShardServer {
   [[nodiscard]] base::Status push(std::uint64_t client, std::byte* message,
                                   const MessageHeader& header);
   [[nodiscard]] base::Status push_part(const Push& push, Range& range);
+
+  // Mode sync. What a lane has pushed of the leaf that its client computes.
+  struct OpenLeaf {
+    std::uint64_t attempt = 0;
+    std::uint64_t pushes = 0;  // taken
+    ShardGradients gradients;
+  };
+  [[nodiscard]] StepWords& steps() const { return shard_->lanes.header().steps; }
+  // False if the step is over here, so that nothing of it counts; begins its sums otherwise.
+  // kInvalidArgument: it has another number of leaves.
+  [[nodiscard]] base::Result<bool> takes_step(const MessageHeader& header);
+  [[nodiscard]] base::Status take_push(std::uint32_t number, std::byte* message,
+                                       const MessageHeader& header);
+  [[nodiscard]] base::Status end_leaf(std::uint32_t number, const MessageHeader& header);
+  // Writes the sums of the step to the log.
+  void log_step();
+  [[nodiscard]] base::Status append_sums(const ShardGradients& sums, std::uint64_t step);
+  // Whether all shards have logged a step that is not applied here.
+  [[nodiscard]] bool may_apply_step() const;
+  [[nodiscard]] base::Status apply_step();
+  // Says that a step's words have changed.
+  void wake_clients() const;
   // Notes the client that has taken a lane. kDataLoss: the lane names another one now, or one that
   // has another lane.
   [[nodiscard]] base::Status know_owner(std::uint32_t number);
@@ -81,6 +104,8 @@ class ShardServer {
   // Of each lane the client that this server found in it first, + 1; 0: none. All processes of the
   // host can write Lane::client, and pushes count under this number.
   std::vector<std::uint64_t> owners_;
+  std::vector<OpenLeaf> open_leaves_;  // by lane
+  std::optional<StepSums> sums_;       // of step `logged`
   base::TimePoint lanes_freed_{};
 };
 

@@ -94,7 +94,10 @@ std::vector<std::byte> push_message(Choices& choices, std::uint64_t number) {
                        .kind = MessageKind::kPush,
                        .parts = static_cast<std::uint32_t>(parts.size()),
                        .number = choices.below(8) == 0 ? choices.number() : number,
-                       .lr = choices.below(4) * 0.5};
+                       .lr = choices.below(4) * 0.5,
+                       .leaves = choices.below(3),
+                       .step = choices.below(2),
+                       .leaf = choices.below(2)};
   header.bytes = std::min<std::uint64_t>(bytes_of_push(parts), 16 << 10);
   std::vector<std::byte> out = with_head(header);
   std::memcpy(out.data() + kContentAt, parts.data(), parts.size() * sizeof(PushPart));
@@ -110,9 +113,12 @@ void write_one(Host& host, Choices& choices, std::uint64_t number) {
     }
     case 1: {  // a head of any size
       const MessageHeader header{.bytes = choices.below(64) * std::uint64_t{64},
-                                 .kind = static_cast<MessageKind>(choices.below(5)),
+                                 .kind = static_cast<MessageKind>(choices.below(6)),
                                  .parts = choices.below(256),
-                                 .number = number};
+                                 .number = choices.below(2) == 0 ? number : choices.below(3),
+                                 .leaves = choices.below(3),
+                                 .step = choices.below(2),
+                                 .leaf = choices.below(3)};
       std::vector<std::byte> message = with_head(header);
       put(message, kContentAt, choices.some());
       return host.write(kFuzzed, message, header.bytes);
