@@ -27,6 +27,8 @@ constexpr std::size_t kMaxFailed = 1024;  // pushes whose error nobody has asked
 constexpr std::chrono::milliseconds kLookForLane{1};
 // A thread that waits for an answer looks itself after this time, whatever the bell says.
 constexpr std::chrono::seconds kLookAgain{1};
+// A client that lacks work waits at least so long before it does that of another one, too.
+constexpr std::chrono::milliseconds kLeastWait{50};
 
 Status other_processes_attach(std::uint64_t client, const Lanes& lanes) {
   return base::deadline_exceeded(
@@ -176,8 +178,8 @@ bool Client::Impl::Pushed::done() const {
 
 base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOptions& options) {
   REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
-  if (options.client == ~std::uint64_t{0})
-    return invalid_argument("client: expected a number below 2^64 - 1");
+  if (options.client >= kStepClient)
+    return invalid_argument("client: expected a number below 2^64 - 2");
   REGROUP_RETURN_IF_ERROR(check(options.consistency));
   std::vector<MappedShard> shards;
   for (const ShardMemory& shard : memory.shards) {
@@ -216,6 +218,7 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
     }
   }
   if (options.consistency.mode == Mode::kSsp) REGROUP_RETURN_IF_ERROR(impl->begin_at_highest());
+  if (impl->is_sync()) impl->clock_ = impl->least_applied();
   return impl;
 }
 
@@ -383,6 +386,7 @@ void Client::Impl::publish(std::size_t shard, const MessageHeader& header, std::
   Link& link = links_[shard];
   const Lanes& lanes = shards_[shard].lanes;
   std::memcpy(lanes.at(link.lane, link.written), &header, sizeof header);
+  if (header.kind == MessageKind::kPush && header.leaves != 0) ++leaf_pushes_[shard];
   if (header.kind != MessageKind::kPad) {
     link.unanswered.push_back({link.written + header.bytes, link.written, ticket});
     ++pushes_.at(ticket).messages[shard];
@@ -401,6 +405,7 @@ base::Result<std::uint64_t> Client::Impl::begin_push(const OpenedTable& table) {
         fmt::format("push to table {}: {} pushes have failed since the last flush(); the first: {}",
                     table.spec.name, failed_, first->second.status.message()));
   }
+  if (is_sync()) REGROUP_RETURN_IF_ERROR(check_sync_push(table.spec));
   const std::uint64_t ticket = next_ticket_++;
   pushes_[ticket] = {table.spec.name, std::vector<std::uint32_t>(shards_.size()), {}};
   return ticket;
@@ -484,6 +489,12 @@ std::uint64_t Client::Impl::clock() const {
 }
 
 base::Result<std::uint64_t> Client::Impl::advance() {
+  if (is_sync()) {
+    return invalid_argument(
+        "advance: in mode sync a step ends once all its leaves are there; call next_leaf() until "
+        "it "
+        "returns nothing");
+  }
   if (options_.consistency.mode != Mode::kSsp) {
     const std::lock_guard lock(mutex_);
     return ++clock_;
@@ -571,6 +582,207 @@ void Client::Impl::note_staleness(std::uint64_t clock) {
   auto& turns = lanes.header().turns_by_staleness;
   const std::uint64_t behind = clock > slow->clock ? clock - slow->clock : 0;
   turns[std::min<std::uint64_t>(behind, turns.size() - 1)].fetch_add(1, std::memory_order_relaxed);
+}
+
+// ---- steps
+
+std::uint64_t Client::Impl::least_applied() const {
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const MappedShard& shard : shards_)
+    least = std::min(least, shard.lanes.header().steps.applied.load(std::memory_order_seq_cst));
+  return least;
+}
+
+std::optional<std::uint64_t> Client::Impl::steady_step() const {
+  const std::uint64_t step = least_applied();
+  // A shard applies a step once all have logged it.
+  bool may_apply = true;
+  for (const MappedShard& shard : shards_) {
+    const StepWords& words = shard.lanes.header().steps;
+    if (words.applied.load(std::memory_order_seq_cst) != step) return std::nullopt;
+    may_apply &= words.logged.load(std::memory_order_seq_cst) > step;
+  }
+  return may_apply ? std::nullopt : std::optional(step);
+}
+
+template <class Read>
+Status Client::Impl::pull_of_one_step(const std::string& table, Read read) {
+  if (!is_sync()) return read();
+  const base::TimePoint until = deadline();
+  while (true) {
+    const std::uint64_t changes = step_words().changes.load(std::memory_order_seq_cst);
+    const std::optional<std::uint64_t> before = steady_step();
+    if (before) {
+      // Rows that change while they are read may be of the next step.
+      const Status status = read();
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (steady_step() == before) return status;
+    }
+    if (RealPolicy::now() >= until) {
+      return base::deadline_exceeded(
+          fmt::format("pull of table {}: a step is not applied in all shards in time", table));
+    }
+    Lock lock(mutex_);
+    sleep_until_step_changes(lock, changes, until);
+  }
+}
+
+Status Client::Impl::check_sync_push(const TableSpec& spec) const {
+  if (!leaf_) {
+    return invalid_argument(
+        fmt::format("push to table {}: no leaf is begun; in mode sync pushes belong to the leaf "
+                    "that next_leaf() has returned",
+                    spec.name));
+  }
+  if (spec.optimizer.kind != OptimizerKind::kAssign) return {};
+  return invalid_argument(fmt::format(
+      "push to table {}: the gradients of a step's leaves are added up, and assign stores one; "
+      "expected another optimizer in mode sync",
+      spec.name));
+}
+
+MessageHeader Client::Impl::header_of(MessageKind kind, std::uint64_t bytes) const {
+  MessageHeader out{.bytes = bytes, .kind = kind};
+  if (!leaf_) return out;
+  out.leaves = static_cast<std::uint32_t>(*options_.consistency.leaves);
+  out.step = leaf_->step;
+  out.leaf = leaf_->number;
+  out.attempt = attempt_;
+  return out;
+}
+
+// Each shard gets the end of the leaf behind its pushes, with their number.
+Status Client::Impl::end_leaf(Lock& lock) {
+  lock.unlock();
+  const Status pushed = flush();
+  lock.lock();
+  if (!pushed.ok()) {
+    leaf_.reset();
+    return pushed;
+  }
+  const std::uint64_t ticket = next_ticket_++;
+  const std::string what = fmt::format("leaf {} of step {}", leaf_->number, leaf_->step);
+  pushes_[ticket] = {.table = what,
+                     .messages = std::vector<std::uint32_t>(shards_.size()),
+                     .status = {},
+                     .opening = true};
+  Status status;
+  for (std::size_t shard = 0; shard < shards_.size() && status.ok(); ++shard) {
+    status = reserve(lock, shard, kContentAt, what).status();
+    if (!status.ok()) break;
+    MessageHeader header = header_of(MessageKind::kLeafEnd, kContentAt);
+    header.number = leaf_pushes_[shard];
+    publish(shard, header, ticket);
+  }
+  leaf_.reset();
+  pushes_.at(ticket).sending = false;
+  if (pushes_.at(ticket).done()) finish(pushes_.find(ticket));
+  if (status.ok()) status = wait_locked(lock, ticket, deadline());
+  const auto found = pushes_.find(ticket);
+  if (found == pushes_.end()) return status;
+  if (status.ok()) status = std::move(found->second.status);
+  if (found->second.done()) --failed_;
+  pushes_.erase(found);
+  return status;
+}
+
+bool Client::Impl::lacks(std::uint32_t leaf) const {
+  return std::ranges::any_of(shards_, [&](const MappedShard& shard) {
+    return !has_leaf(shard.lanes.header().steps, clock_, leaf);
+  });
+}
+
+std::optional<std::uint32_t> Client::Impl::claim_leaf(bool of_others) {
+  const std::uint32_t own = links_[0].lane;
+  const auto leaves = static_cast<std::uint32_t>(*options_.consistency.leaves);
+  const LeafClaim wanted{clock_, own};
+  for (std::uint32_t i = 0; i < leaves; ++i) {
+    // Clients that help begin at different leaves.
+    const std::uint32_t leaf = of_others ? (i + own) % leaves : i;
+    std::atomic<std::uint64_t>& claim = step_words().claims[leaf];
+    std::uint64_t word = claim.load(std::memory_order_seq_cst);
+    const bool taken = word != 0 && LeafClaim::of(word).step == clock_ && word != wanted.word();
+    if ((taken && !of_others) || !lacks(leaf)) continue;
+    if (claim.compare_exchange_strong(word, wanted.word())) return leaf;
+  }
+  return std::nullopt;
+}
+
+Status Client::Impl::step_failure() const {
+  for (const MappedShard& shard : shards_) {
+    const StepWords& words = shard.lanes.header().steps;
+    if (words.failed.load(std::memory_order_seq_cst) != clock_ + 1 ||
+        words.logged.load(std::memory_order_seq_cst) != clock_)
+      continue;
+    const std::string why(words.why.data(), ::strnlen(words.why.data(), words.why.size()));
+    const auto code = std::min(words.code.load(std::memory_order_relaxed),
+                               static_cast<std::uint32_t>(base::Code::kInternal));
+    return Status(static_cast<base::Code>(code), why);
+  }
+  return {};
+}
+
+std::string Client::Impl::step_is_late() const {
+  for (std::uint32_t leaf = 0; leaf < *options_.consistency.leaves; ++leaf) {
+    if (!lacks(leaf)) continue;
+    return fmt::format("step {}: leaf {} has not come in time", clock_, leaf);
+  }
+  std::string shards;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].lanes.header().steps.applied.load(std::memory_order_relaxed) <= clock_)
+      shards = server_of(i);
+  }
+  return fmt::format("step {}: all leaves are there, and {} has not applied it in time", clock_,
+                     shards);
+}
+
+void Client::Impl::sleep_until_step_changes(Lock& lock, std::uint64_t changes,
+                                            base::TimePoint until) {
+  if (waits_for_clock_) {  // one thread at a time sleeps on a bell; it tells the others
+    progress_.wait_until(lock, until);
+    return;
+  }
+  waits_for_clock_ = true;
+  lock.unlock();
+  static_cast<void>(shmem::wait_until(
+      own_clock_lane().clock_bell,
+      [&] { return step_words().changes.load(std::memory_order_seq_cst) != changes; },
+      std::min(until, RealPolicy::now() + kLookAgain)));
+  lock.lock();
+  waits_for_clock_ = false;
+  progress_.notify_all();
+}
+
+base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
+  if (!is_sync()) {
+    return invalid_argument(fmt::format("next_leaf: it is for mode=\"sync\", got mode=\"{}\"",
+                                        name_of(options_.consistency.mode)));
+  }
+  Lock lock(mutex_);
+  if (leaf_) {
+    REGROUP_RETURN_IF_ERROR(end_leaf(lock));
+    leaf_time_ = RealPolicy::now() - leaf_begun_;
+  }
+  const base::TimePoint until = deadline();
+  const base::Duration wait = std::max<base::Duration>(2 * leaf_time_, kLeastWait);
+  for (base::TimePoint help = RealPolicy::now() + wait;;) {
+    const std::uint64_t changes = step_words().changes.load(std::memory_order_seq_cst);
+    if (const std::uint64_t applied = least_applied(); applied > clock_) {
+      clock_ = applied;
+      return std::optional<Leaf>();
+    }
+    REGROUP_RETURN_IF_ERROR(step_failure());
+    const base::TimePoint now = RealPolicy::now();
+    if (const std::optional<std::uint32_t> leaf = claim_leaf(now >= help)) {
+      leaf_ = Leaf{clock_, *leaf};
+      leaf_begun_ = now;
+      leaf_pushes_.assign(shards_.size(), 0);
+      ++attempt_;
+      return leaf_;
+    }
+    if (now >= until) return base::deadline_exceeded(step_is_late());
+    sleep_until_step_changes(lock, changes, std::min(until, now < help ? help : until));
+  }
 }
 
 // ---- tables
@@ -703,13 +915,11 @@ Status Client::Impl::send_batch(Lock& lock, std::size_t shard, const OpenedTable
       std::memcpy(part.gradients.data() + k * row, gradients.data() + key.at * row, row);
     }
   }
-  publish(shard,
-          {.bytes = bytes,
-           .kind = MessageKind::kPush,
-           .parts = static_cast<std::uint32_t>(batch.parts.size()),
-           .number = next_number_++,
-           .lr = scalars.lr},
-          ticket);
+  MessageHeader header = header_of(MessageKind::kPush, bytes);
+  header.parts = static_cast<std::uint32_t>(batch.parts.size());
+  header.number = next_number_++;
+  header.lr = scalars.lr;
+  publish(shard, header, ticket);
   return {};
 }
 
@@ -809,13 +1019,11 @@ Status Client::Impl::send_slice(Lock& lock, const OpenedTable& table, const Rang
       std::byte* const message,
       reserve(lock, range.shard, bytes, fmt::format("push to table {}", table.spec.name)));
   std::memcpy(lay_out_push(message, parts).parts[0].gradients.data(), part.data(), part.size());
-  publish(range.shard,
-          {.bytes = bytes,
-           .kind = MessageKind::kPush,
-           .parts = 1,
-           .number = next_number_++,
-           .lr = scalars.lr},
-          ticket);
+  MessageHeader header = header_of(MessageKind::kPush, bytes);
+  header.parts = 1;
+  header.number = next_number_++;
+  header.lr = scalars.lr;
+  publish(range.shard, header, ticket);
   return {};
 }
 
@@ -834,18 +1042,24 @@ Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output
         fmt::format("pull of table {}: {} ids at a time are too many", spec.name, ids.size()));
   }
   REGROUP_RETURN_IF_ERROR(await_clocks(spec.name));
+  return pull_of_one_step(spec.name, [&] { return read_rows(*opened, ids, rows); });
+}
+
+Status Client::Impl::read_rows(const OpenedTable& opened, std::span<const std::int64_t> ids,
+                               Output rows) {
+  const TableSpec& spec = opened.spec;
   constexpr std::size_t kBatch = 64;  // keys of a range that are read together
   struct Waiting {
     std::size_t count = 0;
     std::array<std::uint64_t, kBatch> positions;
     std::array<std::uint32_t, kBatch> places;
   };
-  std::vector<Waiting> waiting(opened->ranges.size());
+  std::vector<Waiting> waiting(opened.ranges.size());
   const auto gather = [&](std::size_t range) -> Status {
     Waiting& w = waiting[range];
     const std::size_t count = std::exchange(w.count, 0);
-    return opened->ranges[range].reader.gather_to({w.positions.data(), count},
-                                                  {w.places.data(), count}, rows);
+    return opened.ranges[range].reader.gather_to({w.positions.data(), count},
+                                                 {w.places.data(), count}, rows);
   };
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::uint64_t position = position_of(spec.kind, ids[i]);
@@ -854,7 +1068,7 @@ Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output
           fmt::format("table {}: expected ids from 0 to {}, got {} (position {} of the batch)",
                       spec.name, spec.rows - 1, ids[i], i));
     }
-    const std::size_t range = opened->range_of(position);
+    const std::size_t range = opened.range_of(position);
     Waiting& w = waiting[range];
     w.positions[w.count] = position;
     w.places[w.count++] = static_cast<std::uint32_t>(i);
@@ -877,13 +1091,15 @@ Status Client::Impl::pull_dense(Table table, Output values) {
                     spec.name, spec.rows * size, spec.rows, values.size()));
   }
   REGROUP_RETURN_IF_ERROR(await_clocks(spec.name));
-  for (const RangeOf& range : opened->ranges) {
-    const PositionRange& positions = range.reader.positions();
-    const auto part =
-        values.subspan(positions.first * size, (positions.last - positions.first + 1) * size);
-    REGROUP_RETURN_IF_ERROR(range.reader.copy_slice(part).status());
-  }
-  return {};
+  return pull_of_one_step(spec.name, [&]() -> Status {
+    for (const RangeOf& range : opened->ranges) {
+      const PositionRange& positions = range.reader.positions();
+      const auto part =
+          values.subspan(positions.first * size, (positions.last - positions.first + 1) * size);
+      REGROUP_RETURN_IF_ERROR(range.reader.copy_slice(part).status());
+    }
+    return {};
+  });
 }
 
 // ---- Client
@@ -925,6 +1141,10 @@ std::uint64_t Client::clock() const { return impl_->clock(); }
 base::Result<std::uint64_t> Client::advance() {
   REGROUP_RETURN_IF_ERROR(impl_->check_process());
   return impl_->advance();
+}
+base::Result<std::optional<Leaf>> Client::next_leaf() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_process());
+  return impl_->next_leaf();
 }
 Status Client::pull(Table table, std::span<const std::int64_t> ids, Output rows) const {
   return impl_->pull(table, ids, rows);

@@ -89,6 +89,7 @@ class Client::Impl {
   [[nodiscard]] base::Status flush();
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] base::Result<std::uint64_t> advance();
+  [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf();
   [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids, Output rows);
   [[nodiscard]] base::Status pull_dense(Table table, Output values);
 
@@ -193,6 +194,32 @@ class Client::Impl {
   [[nodiscard]] Lane& own_clock_lane() const { return clock_lanes().lane(links_[0].lane); }
   void note_staleness(std::uint64_t clock);
 
+  // Mode sync.
+  [[nodiscard]] bool is_sync() const { return options_.consistency.mode == Mode::kSync; }
+  [[nodiscard]] StepWords& step_words() const { return clock_lanes().header().steps; }
+  [[nodiscard]] std::uint64_t least_applied() const;
+  // Steps that all shards have applied, and none has begun to exceed; nothing: a step is being
+  // applied.
+  [[nodiscard]] std::optional<std::uint64_t> steady_step() const;
+  // Calls `read`, which copies rows, until all that it has copied is of one step.
+  [[nodiscard]] static base::Status read_rows(const OpenedTable& opened,
+                                              std::span<const std::int64_t> ids, Output rows);
+  template <class Read>
+  [[nodiscard]] base::Status pull_of_one_step(const std::string& table, Read read);
+  // The header of a message, of the leaf in hand if there is one.
+  [[nodiscard]] MessageHeader header_of(MessageKind kind, std::uint64_t bytes) const;
+  // Refuses a push outside a leaf, and one of which leaves have no sum.
+  [[nodiscard]] base::Status check_sync_push(const TableSpec& spec) const;
+  [[nodiscard]] base::Status end_leaf(Lock& lock);
+  // A leaf that this client is to compute next; claims it. `of_others`: also one that another
+  // client computes.
+  [[nodiscard]] std::optional<std::uint32_t> claim_leaf(bool of_others);
+  [[nodiscard]] bool lacks(std::uint32_t leaf) const;
+  [[nodiscard]] base::Status step_failure() const;
+  [[nodiscard]] std::string step_is_late() const;
+  // Sleeps until a word of a step differs from what it was when `changes` was read.
+  void sleep_until_step_changes(Lock& lock, std::uint64_t changes, base::TimePoint until);
+
   const ClientOptions options_;
   const pid_t process_ = ::getpid();
   const std::vector<MappedShard> shards_;
@@ -209,6 +236,12 @@ class Client::Impl {
   std::uint64_t clock_ = 0;
   std::uint64_t may_pull_at_ = 0;  // clock + 1 of the last turn whose pulls need not wait
   bool waits_for_clock_ = false;   // a thread sleeps on Lane::clock_bell
+  // Mode sync. The leaf that is being computed, since when, and its pushes, by shard.
+  std::optional<Leaf> leaf_;
+  base::TimePoint leaf_begun_{};
+  std::vector<std::uint64_t> leaf_pushes_;
+  std::uint64_t attempt_ = 0;
+  base::Duration leaf_time_{};  // of the last one that was whole
 };
 
 }  // namespace regroup::collective::ps

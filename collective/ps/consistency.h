@@ -10,16 +10,17 @@
 
 namespace regroup::collective::ps {
 
-// "async", "ssp": static strings.
+// "async", "ssp", "sync": static strings.
 [[nodiscard]] const char* name_of(Mode mode);
 // kInvalidArgument names the known ones.
 [[nodiscard]] base::Result<Mode> mode_of(std::string_view name);
-// Refuses a staleness without mode ssp, mode ssp without one, and one below 0.
+// Refuses a staleness without mode ssp, leaves without mode sync, such a mode without its number,
+// and one that is out of bounds.
 [[nodiscard]] base::Status check(const Consistency& consistency);
 // Refuses `here` unless it equals `there`, the mode of `who` ("worker 0").
 [[nodiscard]] base::Status check_same(const Consistency& here, const Consistency& there,
                                       std::string_view who);
-// 0: mode async; else mode ssp with staleness word - 1. `consistency` is one that check() accepts.
+// The mode and its number; 0: mode async. `consistency` is one that check() accepts.
 [[nodiscard]] std::uint64_t to_word(const Consistency& consistency);
 [[nodiscard]] Consistency from_word(std::uint64_t word);
 

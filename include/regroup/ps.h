@@ -95,6 +95,7 @@ struct TableSpec {
 enum class Mode : std::uint8_t {
   kAsync,  // nobody waits for another client
   kSsp,    // stale synchronous parallel: a bound on how far clients are apart
+  kSync,   // bulk synchronous: all pushes of a step are applied as one sum, in a fixed order
 };
 // The mode of a client. All clients of a job that are attached at a time have the same.
 struct Consistency {
@@ -102,6 +103,8 @@ struct Consistency {
   // Of kSsp, which needs it: the most clocks that a client may be ahead of the slowest one; 0 or
   // more.
   std::optional<std::int64_t> staleness;
+  // Of kSync, which needs it: leaves of a step, 1 to 1024.
+  std::optional<std::int64_t> leaves;
   bool operator==(const Consistency&) const = default;
 };
 
@@ -126,6 +129,13 @@ struct Table {
 struct Ticket {
   std::uint64_t number = 0;
 };
+// Mode sync: a piece of a step, which any client may compute. Its gradients must be a pure function
+// of `step`, `number` and the tables.
+struct Leaf {
+  std::uint64_t step = 0;
+  std::uint32_t number = 0;  // below Consistency::leaves
+  bool operator==(const Leaf&) const = default;
+};
 
 // A process's access to the parameter server of its host. All functions may be called by any
 // thread. After fork() the child may destroy it, and must not use it otherwise: it has no lane.
@@ -140,6 +150,17 @@ struct Ticket {
 // clock of those that live. A Client that is destroyed holds up nobody. One whose process has ended
 // without that holds up the others until a server has found it ended: about 100 ms while the server
 // of shard 0 lives. One that is stopped, or is busy with something else, holds them up.
+//
+// In mode sync the clients compute the leaves of one step after the other, in the loop
+//
+//   for (std::optional<Leaf> leaf; leaf = *client->next_leaf();) { pull; push; }
+//
+// for each step. A pull of a leaf of step c has exactly c steps, in all tables: the pushes of all
+// leaves of a step are added up in the order of the leaves, along one tree, and applied once. So
+// the tables after c steps have the same bits whatever the number of clients and servers is, and
+// whichever of them are killed: what a client has not finished others compute again. A client that
+// is slow, or was stopped, is helped in the same way. The step may then be over before it has
+// pushed its leaf: its pulls may have later steps, and its pushes of that leaf count for nothing.
 //
 // A range is a part of a table. A push is applied once or not at all in each range: one that is
 // not acknowledged, since it failed or its process ended, may have reached some ranges only. A
@@ -181,16 +202,26 @@ class Client {
   // kDeadlineExceeded it may be called again.
   [[nodiscard]] base::Status wait(Ticket ticket, std::chrono::nanoseconds at_most);
   // Waits until all pushes so far are applied or refused. Returns the first error that no wait() or
-  // flush() has returned.
+  // flush() has returned. In mode sync a push is acknowledged, here and by wait(), when a server
+  // has taken it, and it is applied with its step.
   [[nodiscard]] base::Status flush();
 
-  // Turns of this client that are completed; in mode ssp those of clients before it count, too.
+  // Turns of this client that are completed; in mode ssp those of clients before it count, too. In
+  // mode sync: steps.
   [[nodiscard]] std::uint64_t clock() const;
   // Ends a turn and returns the clock. In mode ssp it waits first, until all pushes so far are
   // applied or refused: an error of flush() is returned, and the clock is not counted. In mode
   // async it waits for nothing. Pushes that other threads begin meanwhile may belong to the next
-  // turn.
+  // turn. Not in mode sync, where next_leaf() counts.
   [[nodiscard]] base::Result<std::uint64_t> advance();
+
+  // Mode sync: ends the leaf that this client has begun, and begins another one, of step clock().
+  // Nothing: the step is complete and applied in all tables; clock() is the next step then, or a
+  // later one if others have gone on. An error of a push of the leaf is returned; the client then
+  // begins the leaf again. Blocks while all leaves are in other clients' hands: after twice the
+  // time of an own leaf it begins one of theirs. kResourceExhausted: a shard has no memory for the
+  // step, or no room for it in its log. One thread at a time.
+  [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf();
 
   // Copies the rows of `ids` to `rows`, `dim` elements of the table's dtype each, from the memory
   // of the store, without the server. Ids may repeat. A row that nobody has pushed has its initial
@@ -213,10 +244,10 @@ class Client {
 namespace regroup::ps {
 
 using collective::ps::Client, collective::ps::ClientOptions, collective::ps::Consistency,
-    collective::ps::InitialKind, collective::ps::Initializer, collective::ps::Mode,
-    collective::ps::OptimizerKind, collective::ps::OptimizerSpec, collective::ps::Scalars,
-    collective::ps::Table, collective::ps::TableKind, collective::ps::TableSpec,
-    collective::ps::Ticket;
+    collective::ps::InitialKind, collective::ps::Initializer, collective::ps::Leaf,
+    collective::ps::Mode, collective::ps::OptimizerKind, collective::ps::OptimizerSpec,
+    collective::ps::Scalars, collective::ps::Table, collective::ps::TableKind,
+    collective::ps::TableSpec, collective::ps::Ticket;
 
 // Attaches this process to the parameter server of its job, which is started by, for example,
 // `regroup --role ps=1 --role worker=4 --ps-memory 1G PROGRAM`. Each call gives another client.

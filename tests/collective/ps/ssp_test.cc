@@ -29,8 +29,10 @@ TEST(PsConsistency, IsChecked) {
   EXPECT_EQ(text({Mode::kAsync, 3}),
             "staleness=3: staleness is for mode=\"ssp\", got mode=\"async\"");
   EXPECT_EQ(text({Mode::kSsp, {}}), "mode=\"ssp\": expected a staleness, for example staleness=3");
-  EXPECT_EQ(mode_of("sync").status().message(), "mode \"sync\": expected \"async\" or \"ssp\"");
-  for (const Mode mode : {Mode::kAsync, Mode::kSsp}) EXPECT_EQ(*mode_of(name_of(mode)), mode);
+  EXPECT_EQ(mode_of("bsp").status().message(),
+            "mode \"bsp\": expected \"async\", \"ssp\" or \"sync\"");
+  for (const Mode mode : {Mode::kAsync, Mode::kSsp, Mode::kSync})
+    EXPECT_EQ(*mode_of(name_of(mode)), mode);
   for (const Consistency& one : {kAsync, bounded(0), bounded(1'000'000'000)})
     EXPECT_EQ(from_word(to_word(one)), one);
 }
