@@ -342,6 +342,11 @@ TablesImage image_of(std::vector<RangeCopy> copies) {
 
 base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
                                       const std::function<void()>& sign) {
+  if (shards.front().lanes.header().steps.logged.load() != 0) {
+    return base::invalid_argument(
+        "save tables: clients in mode sync have trained them; expected mode async or ssp, since "
+        "ranges of one moment each are not the tables of one step");
+  }
   std::vector<RangeCopy> copies;
   std::map<std::string, std::pair<TableSpec, std::vector<PositionRange>>>
       dense;  // ranges that are there

@@ -150,6 +150,20 @@ TEST(CopyTables, AppliesTheLogOfAServerThatDiedInAPush) {
   EXPECT_EQ(copied, pushed);
 }
 
+TEST(CopyTables, RefusesThoseOfModeSync) {
+  const auto memory = make_server_memory({.segments = 2,
+                                          .segment_bytes = 2 << 20,
+                                          .ring_bytes = 256 << 10,
+                                          .lanes = 8,
+                                          .lane_bytes = 64 << 10});
+  std::vector<MappedShard> shards;
+  auto mapped = MappedShard::open(memory->get().shards[0], StoreMemory::Mode::kWrite);
+  shards.push_back(std::move(*mapped));
+  EXPECT_TRUE(copy_tables(shards, [] {}).ok());
+  shards[0].lanes.header().steps.logged = 1;
+  EXPECT_EQ(copy_tables(shards, [] {}).code(), base::Code::kInvalidArgument);
+}
+
 TEST(TablesImage, ATableWithoutRowsHasItsTensors) {
   std::vector<RangeCopy> copies;
   copies.push_back(rows_of({0, 99}, {}));

@@ -1,0 +1,386 @@
+// Clients in mode sync: whatever number of clients and shards there are and whatever is killed, the
+// tables have the bits of a run that nobody disturbed.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+
+#include "base/crc32c.h"
+#include "collective/ps/consistency.h"
+#include "tests/collective/ps/served.h"
+
+namespace regroup::collective::ps::testing::sync {
+namespace {
+
+using base::Code;
+
+constexpr std::int64_t kLeaves = 6;
+constexpr Consistency sync_of(std::int64_t leaves) {
+  return {.mode = Mode::kSync, .leaves = leaves};
+}
+
+TEST(PsConsistency, OfModeSyncIsChecked) {
+  const auto text = [](const Consistency& one) { return check(one).message(); };
+  EXPECT_EQ(text(sync_of(8)), "");
+  EXPECT_EQ(text(sync_of(0)), "leaves=0: expected 1 to 1024 leaves of a step");
+  EXPECT_EQ(text(sync_of(1025)), "leaves=1025: expected 1 to 1024 leaves of a step");
+  EXPECT_EQ(text({.mode = Mode::kSync}),
+            "mode=\"sync\": expected a number of leaves, for example leaves=8");
+  EXPECT_EQ(text({.mode = Mode::kSync, .staleness = 1, .leaves = 8}),
+            "staleness=1: staleness is for mode=\"ssp\", got mode=\"sync\"");
+  EXPECT_EQ(text({.leaves = 8}), "leaves=8: leaves is for mode=\"sync\", got mode=\"async\"");
+  EXPECT_EQ(check_same(sync_of(8), sync_of(4), "worker 1").message(),
+            "leaves 8 here, 4 at worker 1; expected the same in all processes of the job");
+  EXPECT_EQ(from_word(to_word(sync_of(1024))), sync_of(1024));
+}
+
+// ---- training
+
+TableSpec rows() {
+  return {.name = "rows",
+          .kind = TableKind::kHash,
+          .dim = 3,
+          .init = {InitialKind::kUniform, -1, 1},
+          .optimizer = {.kind = OptimizerKind::kRowAdagrad}};
+}
+TableSpec top() {
+  return {.name = "top",
+          .rows = 1000,
+          .init = {InitialKind::kNormal, 0, 1},
+          .optimizer = {.kind = OptimizerKind::kAdam}};
+}
+TableSpec counts() {
+  return {.name = "counts", .kind = TableKind::kDirect, .rows = 100, .dtype = Dtype::kInt64};
+}
+
+std::vector<std::int64_t> all_ids(std::int64_t count) {
+  std::vector<std::int64_t> out(static_cast<std::size_t>(count));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+struct Tables {
+  Table rows, top, counts;
+};
+Tables open_all(Client& client) {
+  return {open(client, rows()), open(client, top()), open(client, counts())};
+}
+
+// What a training script does with a leaf: it depends on the leaf, and on what it pulls.
+base::Status train(Client& client, const Tables& tables, const Leaf& leaf) {
+  std::mt19937 random(static_cast<unsigned>(leaf.step * 1000 + leaf.number));
+  std::vector<std::int64_t> ids;
+  for (std::int64_t id = 0; id < 60; ++id) {
+    if (random() % 3 == 0) ids.push_back(id * 1'000'003);
+  }
+  std::vector<float> gradients = pull<float>(client, tables.rows, ids, 3);
+  for (float& one : gradients) one = one * 0.3F + static_cast<float>(random() % 1000) / 997;
+  REGROUP_RETURN_IF_ERROR(client.push(tables.rows, ids, bytes_of(gradients), {.lr = 0.1}).status());
+  const std::vector<std::int64_t> count{leaf.number, 99}, ones{1, 1};
+  REGROUP_RETURN_IF_ERROR(client.push(tables.counts, count, bytes_of(ones)).status());
+  if (leaf.number % 4 == 3) return {};  // no gradient for the dense table
+  std::vector<float> dense = pull<float>(client, tables.top);
+  for (float& one : dense) one = one * 0.1F + static_cast<float>(random() % 1000) / 991;
+  return client.push(tables.top, bytes_of(dense), {.lr = 0.01}).status();
+}
+
+// A CRC of all that the tables have.
+std::uint32_t digest(Client& client, const Tables& tables) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t id = 0; id < 60; ++id) ids.push_back(id * 1'000'003);
+  const std::vector<float> first = pull<float>(client, tables.rows, ids, 3);
+  const std::vector<float> second = pull<float>(client, tables.top);
+  std::vector<std::byte> all;
+  for (const auto bytes : {bytes_of(first), bytes_of(second)})
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  return base::crc32c(all);
+}
+
+class PsSync : public ::testing::Test {
+ protected:
+  PsSync() : PsSync(Served::small(2)) {}
+  explicit PsSync(ServerMemorySpec spec) : served_(spec) {
+    shared_ = static_cast<std::atomic<std::uint64_t>*>(
+        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  }
+  ~PsSync() override { ::munmap(static_cast<void*>(shared_), 4096); }
+  PsSync(const PsSync&) = delete;
+  PsSync& operator=(const PsSync&) = delete;
+
+  static base::Result<std::unique_ptr<Client>> attach(const Served& served, std::uint64_t number,
+                                                      std::int64_t leaves = kLeaves,
+                                                      std::chrono::nanoseconds deadline = kLong) {
+    return Client::attach({.memory = to_text(served.memory.get()),
+                           .client = number,
+                           .deadline = deadline,
+                           .consistency = sync_of(leaves),
+                           .name = "worker " + std::to_string(number)});
+  }
+  static std::unique_ptr<Client> client(const Served& served, std::uint64_t number,
+                                        std::int64_t leaves = kLeaves) {
+    auto made = attach(served, number, leaves);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return made.ok() ? std::move(*made) : nullptr;
+  }
+  // Trains until `steps` are complete. Returns 0.
+  int work(const Served& served, std::uint64_t number, std::uint64_t steps) {
+    const auto made = attach(served, number);
+    if (!made.ok()) return fail(1, made.status());
+    Client& client = **made;
+    const Tables tables = open_all(client);
+    while (client.clock() < steps) {
+      auto leaf = client.next_leaf();
+      for (; leaf.ok() && *leaf; leaf = client.next_leaf()) {
+        if (const base::Status status = train(client, tables, **leaf); !status.ok())
+          return fail(2, status);
+        ++*shared_;
+      }
+      if (!leaf.ok()) return fail(3, leaf.status());
+    }
+    return ::testing::Test::HasFailure() ? 4 : 0;
+  }
+  Child worker(const Served& served, std::uint64_t number, std::uint64_t steps) {
+    return Child([this, &served, number, steps] { return work(served, number, steps); });
+  }
+  // Waits for so many leaves, or the end of step `steps`.
+  void await_more_leaves(const Served& served, std::uint64_t count, std::uint64_t steps) const {
+    const std::uint64_t enough = *shared_ + count;
+    const MappedShard shard = served.map(0);
+    const StepWords& words = shard.lanes.header().steps;
+    for (const base::TimePoint end = in(kLong); *shared_ < enough && words.applied < steps;
+         ::usleep(200))
+      ASSERT_LT(in(std::chrono::seconds(0)), end) << "no more leaves in step " << words.applied;
+  }
+  // The tables after so many steps, and that each leaf counted once.
+  static std::uint32_t result(const Served& served, std::uint64_t steps) {
+    const auto last = client(served, 1000);
+    EXPECT_EQ(last->clock(), steps);
+    const Tables tables = open_all(*last);
+    const auto counted = pull<std::int64_t>(*last, tables.counts, all_ids(100), 1);
+    std::vector<std::int64_t> expected(100);
+    std::fill_n(expected.begin(), kLeaves, static_cast<std::int64_t>(steps));
+    expected[99] = static_cast<std::int64_t>(steps) * kLeaves;
+    EXPECT_EQ(counted, expected);
+    return digest(*last, tables);
+  }
+  // Of a run that nobody disturbs: one client, one shard.
+  std::uint32_t undisturbed(std::uint64_t steps) {
+    const Served served(Served::small(1));
+    const Child server = served.server();
+    EXPECT_EQ(worker(served, 1, steps).end(), 0);
+    return result(served, steps);
+  }
+
+  const Served served_;
+  std::atomic<std::uint64_t>* shared_;  // leaves that were computed
+
+ private:
+  static int fail(int exit, const base::Status& why) {
+    ::dprintf(2, "%s\n", why.to_string().c_str());
+    return exit;
+  }
+};
+
+TEST_F(PsSync, BitsDoNotDependOnTheNumberOfClientsAndShards) {
+  constexpr std::uint64_t kSteps = 12;
+  const std::uint32_t expected = undisturbed(kSteps);
+  for (const auto& [clients, shards] : {std::pair(2, 1), std::pair(3, 2), std::pair(1, 4)}) {
+    const Served served(Served::small(static_cast<std::uint32_t>(shards)));
+    const Child server = served.server();
+    std::vector<Child> workers;
+    for (int i = 0; i < clients; ++i)
+      workers.push_back(worker(served, static_cast<std::uint64_t>(i), kSteps));
+    for (Child& one : workers) EXPECT_EQ(one.end(), 0);
+    EXPECT_EQ(result(served, kSteps), expected) << clients << " clients, " << shards << " shards";
+  }
+}
+
+// Clients of a step do not see each other's pushes, nor their own, before it is complete.
+TEST_F(PsSync, APullHasExactlyTheStepsBeforeItsOwn) {
+  const Child server = served_.server();
+  const auto one = client(served_, 1, 2), two = client(served_, 2, 2);
+  const Table counted = open(*one, counts());
+  ASSERT_EQ(open(*two, counts()).number, counted.number);
+  const std::vector<std::int64_t> id{5}, add{1};
+  for (std::int64_t step = 0; step < 20; ++step) {
+    const auto first = *one->next_leaf(), second = *two->next_leaf();
+    ASSERT_EQ(first, (Leaf{static_cast<std::uint64_t>(step), 0}));
+    ASSERT_EQ(second, (Leaf{static_cast<std::uint64_t>(step), 1}));
+    EXPECT_EQ(pull<std::int64_t>(*one, counted, id, 1)[0], 2 * step);
+    ASSERT_TRUE(one->push(counted, id, bytes_of(add)).ok());
+    ASSERT_TRUE(two->push(counted, id, bytes_of(add)).ok());
+    ASSERT_TRUE(one->flush().ok());
+    EXPECT_EQ(pull<std::int64_t>(*one, counted, id, 1)[0], 2 * step) << "own pushes are seen";
+    EXPECT_EQ(pull<std::int64_t>(*two, counted, id, 1)[0], 2 * step);
+    // One that waits for long computes the other's leaf, too.
+    const auto end = [&](Client& client) {
+      while (*client.next_leaf()) ASSERT_TRUE(client.push(counted, id, bytes_of(add)).ok());
+    };
+    std::thread other([&] { end(*two); });
+    end(*one);
+    other.join();
+    EXPECT_EQ(one->clock(), static_cast<std::uint64_t>(step + 1));
+    EXPECT_EQ(two->clock(), static_cast<std::uint64_t>(step + 1));
+  }
+}
+
+TEST_F(PsSync, WhatIsNotForItIsRefused) {
+  const Child server = served_.server();
+  const auto one = client(served_, 1, 1);
+  const Table counted = open(*one, counts());
+  const Table assigned =
+      open(*one, {.name = "assigned", .rows = 2, .optimizer = {.kind = OptimizerKind::kAssign}});
+  const Table trained = open(*one, top());
+  const std::vector<std::int64_t> id{5}, add{1};
+  const std::vector<float> two{1, 2}, gradients(1000);
+  EXPECT_EQ(one->push(counted, id, bytes_of(add)).status().message(),
+            "push to table counts: no leaf is begun; in mode sync pushes belong to the leaf that "
+            "next_leaf() has returned");
+  EXPECT_EQ(one->advance().code(), Code::kInvalidArgument);
+  ASSERT_TRUE(one->next_leaf()->has_value());
+  EXPECT_EQ(one->push(assigned, bytes_of(two)).status().message(),
+            "push to table assigned: the gradients of a step's leaves are added up, and assign "
+            "stores one; expected another optimizer in mode sync");
+  ASSERT_TRUE(one->push(trained, bytes_of(gradients), {.lr = 0.1}).ok());
+  ASSERT_TRUE(one->push(trained, bytes_of(gradients), {.lr = 0.2}).ok());
+  const auto refused = one->next_leaf();
+  EXPECT_EQ(refused.status().message(),
+            "push: expected lr 0.1 as another leaf of the step has it, got 0.2");
+  EXPECT_EQ(*one->next_leaf(), (Leaf{0, 0})) << "the leaf has counted";
+  EXPECT_EQ(attach(served_, 2, 3).status().message(),
+            "leaves 3 here, 1 at worker 1; expected the same in all processes of the job");
+  EXPECT_EQ(served_.attach(2).status().message(),
+            "mode \"async\" here, \"sync\" at worker 1; expected the same in all processes of the "
+            "job");
+}
+
+TEST_F(PsSync, NextLeafIsForModeSync) {
+  const auto one = served_.client(1);
+  EXPECT_EQ(one->next_leaf().status().message(),
+            "next_leaf: it is for mode=\"sync\", got mode=\"async\"");
+}
+
+// ---- deaths
+
+TEST_F(PsSync, BitsAreThoseOfAnUndisturbedRunWhateverIsKilled) {
+  const int schedules = std::getenv("REGROUP_TEST_FULL") != nullptr ? 100 : 4;
+  constexpr std::uint64_t kSteps = 40;
+  const std::uint32_t expected = undisturbed(kSteps);
+  for (int schedule = 0; schedule < schedules; ++schedule) {
+    std::mt19937 random(static_cast<unsigned>(schedule));
+    const Served served(Served::small(1 + random() % 3));
+    Child server = served.server();
+    std::uint64_t next = 1;
+    std::vector<Child> workers;
+    for (int i = 0; i < 3; ++i) workers.push_back(worker(served, next++, kSteps));
+    for (int kill = 0; kill < 8; ++kill) {
+      await_more_leaves(served, random() % 12, kSteps);
+      ::usleep(random() % 2000);
+      if (random() % 2 == 0) {
+        server.end(SIGKILL);
+        server = served.server();
+      } else {
+        Child& victim = workers[random() % workers.size()];
+        victim.end(SIGKILL);
+        victim = worker(served, next++, kSteps);
+      }
+    }
+    for (Child& one : workers) EXPECT_EQ(one.end(), 0);
+    EXPECT_EQ(result(served, kSteps), expected) << "schedule " << schedule;
+    EXPECT_EQ(server.end(SIGTERM), 0);
+  }
+}
+
+TEST_F(PsSync, AllClientsMayBeKilled) {
+  constexpr std::uint64_t kSteps = 20;
+  const std::uint32_t expected = undisturbed(kSteps);
+  const Child server = served_.server();
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    Child one = worker(served_, 2 * round, kSteps), two = worker(served_, 2 * round + 1, kSteps);
+    await_more_leaves(served_, 10, kSteps);
+    one.end(SIGKILL);
+    two.end(SIGKILL);
+  }
+  EXPECT_EQ(worker(served_, 9, kSteps).end(), 0);
+  EXPECT_EQ(result(served_, kSteps), expected);
+}
+
+// The others compute what a stopped client has claimed, and its own late leaf counts for nothing.
+TEST_F(PsSync, AStoppedClientHoldsUpNobody) {
+  constexpr std::uint64_t kSteps = 20;
+  const std::uint32_t expected = undisturbed(kSteps);
+  const Child server = served_.server();
+  Child stopped = worker(served_, 1, kSteps), other = worker(served_, 2, kSteps);
+  await_more_leaves(served_, 20, kSteps);
+  stopped.stop();
+  EXPECT_EQ(other.end(), 0);
+  EXPECT_EQ(result(served_, kSteps), expected);
+  stopped.signal(SIGCONT);
+  EXPECT_EQ(stopped.end(), 0);
+  EXPECT_EQ(result(served_, kSteps), expected);
+}
+
+// A sum that is in one shard's log only is not applied, by no successor, before all shards have
+// theirs; then it is, by a successor, too.
+TEST_F(PsSync, AStepIsAppliedInAllShardsOrInNone) {
+  const MappedShard first = served_.map(0), second = served_.map(1);
+  const auto words = [](const MappedShard& shard) -> StepWords& {
+    return shard.lanes.header().steps;
+  };
+  served_.assign({0, 1});
+  Child server = served_.server(0), other = served_.server(1);
+  const auto one = client(served_, 1, 1);
+  const Tables tables = open_all(*one);
+  const std::vector<float> before = pull<float>(*one, tables.top);
+  const auto before_counts = pull<std::int64_t>(*one, tables.counts, all_ids(100), 1);
+  const auto leaf = *one->next_leaf();
+  ASSERT_TRUE(train(*one, tables, *leaf).ok());
+  ASSERT_TRUE(one->flush().ok());
+  other.stop();  // it takes the end of the leaf later
+  std::thread ending([&] { EXPECT_EQ(*one->next_leaf(), std::nullopt); });
+  for (const base::TimePoint end = in(kLong); words(first).logged != 1; ::usleep(200))
+    ASSERT_LT(in(std::chrono::seconds(0)), end);
+  server.end(SIGKILL);
+  server = served_.server(0);
+  served_.await_server(0, server.pid());
+  EXPECT_EQ(words(first).applied.load(), 0U);
+  EXPECT_EQ(pull<float>(*one, tables.top), before);
+  EXPECT_EQ(pull<std::int64_t>(*one, tables.counts, all_ids(100), 1), before_counts);
+  EXPECT_EQ(words(second).logged.load(), 0U);
+  server.end(SIGKILL);
+  other.signal(SIGCONT);
+  for (const base::TimePoint end = in(kLong); words(second).applied != 1; ::usleep(200))
+    ASSERT_LT(in(std::chrono::seconds(0)), end);
+  EXPECT_EQ(words(first).applied.load(), 0U);
+  server = served_.server(0);
+  ending.join();
+  EXPECT_EQ(one->clock(), 1U);
+  EXPECT_NE(pull<float>(*one, tables.top), before);
+  const auto after = pull<std::int64_t>(*one, tables.counts, all_ids(100), 1);
+  EXPECT_EQ(after[99], before_counts[99] + 1);
+}
+
+// A step that does not fit into the log ends with an error, not with a wait for ever.
+TEST_F(PsSync, AStepThatDoesNotFitIntoTheLogIsAnError) {
+  const Child server = served_.server();
+  const auto one = client(served_, 1, 1);
+  // Each table fits into the log's 256 KiB, and a lane; all of them do not.
+  std::vector<Table> tables;
+  for (int i = 0; i < 20; ++i)
+    tables.push_back(open(*one, {.name = "t" + std::to_string(i), .rows = 10'000}));
+  const std::vector<float> gradients(10'000);
+  ASSERT_TRUE(one->next_leaf()->has_value());
+  for (const Table table : tables) ASSERT_TRUE(one->push(table, bytes_of(gradients)).ok());
+  const auto ended = one->next_leaf();
+  EXPECT_EQ(ended.code(), Code::kResourceExhausted) << ended.status().to_string();
+  EXPECT_NE(
+      ended.status().message().find("step 0: its gradients do not fit into the log of shard "),
+      std::string::npos)
+      << ended.status().message();
+}
+
+}  // namespace
+}  // namespace regroup::collective::ps::testing::sync
