@@ -77,8 +77,9 @@ void check_type(const char* call, const std::string& table, const char* what,
                                            what, collective::name_of(expected), got)));
 }
 
-ps::Consistency consistency_of(const std::string& mode, std::optional<std::int64_t> staleness) {
-  return {value_of(collective::ps::mode_of(mode)), staleness};
+ps::Consistency consistency_of(const std::string& mode, std::optional<std::int64_t> staleness,
+                               std::optional<std::int64_t> leaves) {
+  return {value_of(collective::ps::mode_of(mode)), staleness, leaves};
 }
 
 class PsMemory {
@@ -108,8 +109,9 @@ class PsMemory {
 class PsClient {
  public:
   PsClient(const std::string& memory, std::uint64_t client, double deadline,
-           const std::string& mode, std::optional<std::int64_t> staleness) {
-    const ps::Consistency consistency = consistency_of(mode, staleness);
+           const std::string& mode, std::optional<std::int64_t> staleness,
+           std::optional<std::int64_t> leaves) {
+    const ps::Consistency consistency = consistency_of(mode, staleness, leaves);
     base::Result<std::unique_ptr<ps::Client>> attached = [&] {
       const nb::gil_scoped_release released;
       return ps::Client::attach({.memory = memory,
@@ -119,8 +121,9 @@ class PsClient {
     }();
     client_ = value_of(std::move(attached));
   }
-  PsClient(double deadline, const std::string& mode, std::optional<std::int64_t> staleness) {
-    const ps::Consistency consistency = consistency_of(mode, staleness);
+  PsClient(double deadline, const std::string& mode, std::optional<std::int64_t> staleness,
+           std::optional<std::int64_t> leaves) {
+    const ps::Consistency consistency = consistency_of(mode, staleness, leaves);
     base::Result<std::unique_ptr<ps::Client>> joined = [&] {
       const nb::gil_scoped_release released;
       return ps::join(consistency, nanoseconds_of(deadline));
@@ -208,6 +211,16 @@ class PsClient {
     }();
     return value_of(clock);
   }
+  // The number of the next leaf of step clock(); nothing: the step is complete.
+  std::optional<std::uint32_t> next_leaf() {
+    const auto client = opened_client();
+    const base::Result<std::optional<ps::Leaf>> leaf = [&] {
+      const nb::gil_scoped_release released;
+      return client->next_leaf();
+    }();
+    const std::optional<ps::Leaf> next = value_of(leaf);
+    return next ? std::optional(next->number) : std::nullopt;
+  }
   void pull(std::uint32_t table, const ReadMemory& ids, nb::handle out) const {
     const auto client = opened_client();
     const ps::TableSpec& spec = client->spec_of({table});
@@ -265,9 +278,9 @@ void bind_ps(nb::module_& module) {
       .def_prop_ro("descriptors", &PsMemory::descriptors);
   nb::class_<PsClient>(module, "PsClient")
       .def(nb::init<const std::string&, std::uint64_t, double, const std::string&,
-                    std::optional<std::int64_t>>(),
+                    std::optional<std::int64_t>, std::optional<std::int64_t>>(),
            "memory"_a, "client"_a, "deadline"_a = 600.0, "mode"_a = "async",
-           "staleness"_a = nb::none())
+           "staleness"_a = nb::none(), "leaves"_a = nb::none())
       .def("open", &PsClient::open, "name"_a, "kind"_a, "rows"_a, "dim"_a, "dtype"_a, "init"_a,
            "optimizer"_a, "options"_a)
       .def("push", &PsClient::push, "table"_a, "ids"_a, "gradients"_a, "lr"_a)
@@ -277,14 +290,17 @@ void bind_ps(nb::module_& module) {
       .def("close", &PsClient::close)
       .def("clock", &PsClient::clock)
       .def("advance", &PsClient::advance)
+      .def("next_leaf", &PsClient::next_leaf)
       .def("pull", &PsClient::pull, "table"_a, "ids"_a, "out"_a)
       .def("pull_dense", &PsClient::pull_dense, "table"_a, "out"_a);
   module.def(
       "ps_join",
-      [](double deadline, const std::string& mode, std::optional<std::int64_t> staleness) {
-        return std::make_unique<PsClient>(deadline, mode, staleness);
+      [](double deadline, const std::string& mode, std::optional<std::int64_t> staleness,
+         std::optional<std::int64_t> leaves) {
+        return std::make_unique<PsClient>(deadline, mode, staleness, leaves);
       },
-      "deadline"_a = 600.0, "mode"_a = "async", "staleness"_a = nb::none());
+      "deadline"_a = 600.0, "mode"_a = "async", "staleness"_a = nb::none(),
+      "leaves"_a = nb::none());
 }
 
 }  // namespace regroup::python

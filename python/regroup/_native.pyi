@@ -31,7 +31,10 @@ def fake_device() -> bool:
 def collective_v1() -> int: ...
 def mix(a: int, b: int, c: int = 0) -> int: ...
 def ps_join(
-    deadline: float = 600.0, mode: str = "async", staleness: int | None = None
+    deadline: float = 600.0,
+    mode: str = "async",
+    staleness: int | None = None,
+    leaves: int | None = None,
 ) -> PsClient: ...
 
 class StepInfo:
@@ -245,9 +248,11 @@ class PsClient:
         deadline: float = 600.0,
         mode: str = "async",
         staleness: int | None = None,
+        leaves: int | None = None,
     ) -> None: ...
     def clock(self) -> int: ...
     def advance(self) -> int: ...
+    def next_leaf(self) -> int | None: ...
     def open(
         self,
         name: str,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -97,7 +98,9 @@ def test_modes_that_are_wrong_or_differ_are_refused(server):
         with pytest.raises(ps.Refused, match=match):
             server.attach(1, **mode)
 
-    refused('mode "sync": expected "async" or "ssp"', mode="sync")
+    refused('mode "bsp": expected "async", "ssp" or "sync"', mode="bsp")
+    refused("expected a number of leaves", mode="sync")
+    refused("leaves=0: expected 1 to 1024", mode="sync", leaves=0)
     refused("staleness=-1: expected 0 to", mode="ssp", staleness=-1)
     refused('staleness is for mode="ssp"', staleness=3)
     refused("expected a staleness", mode="ssp")
@@ -106,6 +109,74 @@ def test_modes_that_are_wrong_or_differ_are_refused(server):
         refused("staleness 4 here, 3 at client 0", mode="ssp", staleness=4)
     with server.attach(1) as client:
         assert [step for step, _ in zip(client, "abc", strict=False)] == [0, 1, 2]
+
+
+LEAVES = 5
+
+
+def train(client: ps.Client, steps: int, kill=lambda step, leaf: None) -> list[np.ndarray]:
+    """Weights after so many steps of mode sync."""
+    users = client.table(
+        "users", 3, init=ps.Uniform(-1, 1), optimizer=ps.RowAdagrad(lr=0.1), rows=50
+    )
+    top = client.dense("top", (4, 7), optimizer=ps.Adam(lr=0.01))
+    for step in client.steps(steps):
+        for leaf in step:
+            random = np.random.default_rng([step.number, leaf])
+            ids = random.integers(0, 50, 12)
+            users.push(ids, users.pull(ids) * np.float32(0.3) + random.random((12, 3), np.float32))
+            kill(step.number, leaf)
+            top.push(top.pull() + random.random((4, 7), np.float32))
+    return [users.pull(np.arange(50)), top.pull()]
+
+
+def test_weights_of_mode_sync_do_not_depend_on_clients_and_deaths():
+    mode = {"mode": "sync", "leaves": LEAVES}
+    with ps.Server("64M", seed=3) as server, server.attach(0, **mode) as client:
+        expected = train(client, 12)
+        assert client.clock == 12
+
+    with ps.Server("128M", seed=3, threads=2) as server:
+
+        def kill(step: int, leaf: int) -> None:
+            if leaf == step % LEAVES:
+                with killing:
+                    server.kill()
+                    server.start()
+
+        killing = threading.Lock()
+        with (
+            server.attach(0, **mode) as one,
+            server.attach(1, **mode) as two,
+            ThreadPoolExecutor() as pool,
+        ):
+            results = [pool.submit(train, client, 12, kill) for client in (one, two)]
+            for result in results:
+                for got, wanted in zip(result.result(120), expected, strict=True):
+                    assert np.array_equal(got, wanted)
+
+
+def test_pushes_and_steps_of_mode_sync_are_checked(server):
+    with server.attach(0, mode="sync", leaves=2) as client:
+        bias = client.dense("bias", 2, optimizer=ps.Sum())
+        with pytest.raises(ps.Refused, match="no leaf is begun"):
+            bias.push(np.ones(2, np.float32))
+        with pytest.raises(ps.Refused, match="step 0 is not complete"):
+            for _ in client.steps(2):
+                pass
+        with pytest.raises(ps.Refused, match="call next_leaf"):
+            client.advance()
+        for step in client.steps(2):
+            for leaf in step:
+                bias.push(np.full(2, leaf + 1, np.float32))
+                assert np.array_equal(bias.pull(), np.full(2, 3 * step.number))
+        assert np.array_equal(bias.pull(), [6, 6])
+    with (
+        server.attach(0) as client,
+        pytest.raises(ps.Refused, match='for mode="sync", got mode="async"'),
+    ):
+        for step in client.steps(3):
+            list(step)
 
 
 def test_numbers_have_no_axes(client):

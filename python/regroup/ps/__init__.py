@@ -56,6 +56,7 @@ __all__ = [
     "Refused",
     "RowAdagrad",
     "Server",
+    "Step",
     "Sum",
     "Table",
     "Ticket",
@@ -218,15 +219,23 @@ def _bytes(size: int | str) -> int:
     return int(number) << unit
 
 
-def join(deadline: float = 600.0, *, mode: str = "async", staleness: int | None = None) -> Client:
+def join(
+    deadline: float = 600.0,
+    *,
+    mode: str = "async",
+    staleness: int | None = None,
+    leaves: int | None = None,
+) -> Client:
     """Attaches this process to the parameter server of its job, which the launcher starts with
 
         regroup --role ps=1 --role worker=4 --ps-memory 1G python train.py
 
     Each call makes another client. `deadline`: seconds of a single wait. `mode`: the same in all
     processes. With "async" no client waits for another one. With "ssp" a client is at most
-    `staleness` turns of its loop `for step in client` ahead of the slowest one: a pull waits."""
-    return Client(_native.ps_join(deadline, mode, staleness), deadline)
+    `staleness` turns of its loop `for step in client` ahead of the slowest one: a pull waits. With
+    "sync" the clients compute steps of `leaves` leaves, in the loop of Client.steps(), and the
+    tables have the same bits whatever the number of clients is and whatever is killed."""
+    return Client(_native.ps_join(deadline, mode, staleness, leaves), deadline)
 
 
 class Server:
@@ -274,10 +283,11 @@ class Server:
         deadline: float = 600.0,
         mode: str = "async",
         staleness: int | None = None,
+        leaves: int | None = None,
     ) -> Client:
         """Attaches this process as client number `client`; no two living clients may have the same.
         The rest is as in join()."""
-        native = _native.PsClient(self._memory.text, client, deadline, mode, staleness)
+        native = _native.PsClient(self._memory.text, client, deadline, mode, staleness, leaves)
         return Client(native, deadline, server=self)
 
     def stop(self) -> None:
@@ -334,6 +344,22 @@ class Layer(Protocol):
     def push_gradients(self) -> Ticket | None: ...
 
 
+class Step:
+    """A step of mode "sync", made by Client.steps(). Iterating gives the numbers of the leaves that
+    this process computes, each below the `leaves` of join(); it ends once the step is complete, and
+    applied to all tables."""
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client = client
+        self._over = False
+        self.number = number
+
+    def __iter__(self) -> Iterator[int]:
+        while (leaf := self._client._native.next_leaf()) is not None:
+            yield leaf
+        self._over = True
+
+
 class Client:
     """This process's access to the parameter server of its host."""
 
@@ -383,7 +409,7 @@ class Client:
     @property
     def clock(self) -> int:
         """Turns of this client that are completed. In mode "ssp" a client that joins begins at the
-        highest clock of the others."""
+        highest clock of the others. In mode "sync": the number of steps that the tables have."""
         return int(self._native.clock())
 
     def advance(self) -> int:
@@ -399,6 +425,26 @@ class Client:
         yield self.clock
         while True:
             yield self.advance()
+
+    def steps(self, until: int) -> Iterator[Step]:
+        """Mode "sync": the steps from clock to `until`, which other processes compute, too.
+
+            for step in client.steps(1000):
+                for leaf in step:
+                    x, y = batch(step.number, leaf)  # depends on these two numbers only
+                    client.push(loss(model(x), y))
+
+        Gradients of a leaf must depend on the step, the leaf and the tables only. They are added up
+        over all leaves. The numbers of steps grow, and may have gaps: the others have computed what
+        lies between."""
+        while (clock := self.clock) < until:
+            step = Step(self, clock)
+            yield step
+            if not step._over:
+                raise Refused(
+                    f"ps: step {clock} is not complete; expected `for leaf in step` to its end",
+                    "invalid argument",
+                )
 
     def push(self, loss: Any = None) -> None:
         """Calls loss.backward(), unless `loss` is None, then pushes the gradients of all that the
