@@ -26,7 +26,7 @@ MAP = ROOT / "tests/pytest_map.json"
 TREE = ROOT / "build-coverage/tree"
 DEADLINE_S = 1800
 BATCH = 8  # objects that one gcov reads
-PYTEST = ["env", "--default-signal=INT,QUIT", ".venv/bin/python", "-m", "pytest", "-q"]
+PYTEST = ["env", "--default-signal=INT,QUIT,HUP", ".venv/bin/python", "-m", "pytest", "-q"]
 
 
 def executed(tree: Path, reports: Iterable[str]) -> set[str]:
