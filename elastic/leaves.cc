@@ -182,9 +182,9 @@ std::vector<Leaves::TreeNode> Leaves::siblings_of(proto::Interval* node) const {
   return out;
 }
 
-void Leaves::fill(std::span<const GradientPart> parts) {
+void Leaves::fill(std::span<const GradientPart> parts, bool alone) {
   assert(filling_ && filled_.empty() && !filling_->on_device);
-  filled_ = siblings_of(&filling_->leaves);
+  if (!alone) filled_ = siblings_of(&filling_->leaves);
   std::vector<const std::byte*> below;
   for (const TreeNode& node : filled_) below.push_back(arena_->buffer(slot_, node.buffer).data());
   const std::span<std::byte> out = arena_->buffer(slot_, filling_->buffer);
@@ -219,6 +219,11 @@ void Leaves::seal() {
       std::find_if(tree_nodes_.begin(), tree_nodes_.end(),
                    [&](const TreeNode& n) { return n.leaves.begin > filling_->leaves.begin; }),
       *filling_);
+  filling_.reset();
+}
+
+void Leaves::discard() {
+  filled_.clear();
   filling_.reset();
 }
 

@@ -41,10 +41,15 @@ class Leaves {
   // Fills the buffer acquired last with the parts, which ascend and do not overlap, and zeros
   // elsewhere; adds the sealed sums of this member that, one after the other, are its siblings.
   // These stay sealed until seal(), so that nothing is lost if the member is killed meanwhile.
-  void fill(std::span<const GradientPart> parts);
+  // `alone`: adds no siblings.
+  void fill(std::span<const GradientPart> parts, bool alone = false);
   // Seals the buffer acquired last, which is complete. The caller then rings the doorbells. On the
   // GPU: seals it once the work on the caller's stream is done; the doorbells then ring.
   void seal();
+  // Gives the buffer acquired last back, which is not sealed.
+  void discard();
+  // The number of that buffer.
+  [[nodiscard]] std::uint32_t buffer() const { return filling_->buffer; }
 
  private:
   struct TreeNode {

@@ -93,6 +93,8 @@ base::Result<Environment> read_environment() {
   int check_state = 1;
   REGROUP_RETURN_IF_ERROR(parse("REGROUP_CHECK_STATE", 0, 1, &check_state));
   env.check_state = check_state != 0;
+  REGROUP_RETURN_IF_ERROR(
+      parse<proto::Step>("REGROUP_AUDIT", 0, proto::kMaxStep, &env.audit_every));
   env.ledger = variable("REGROUP_LEDGER");
   REGROUP_RETURN_IF_ERROR(
       parse<std::uint32_t>("REGROUP_DEVICE_MEMORY", 0, proto::kMaxLeafBuffers, &env.device_memory));

@@ -28,7 +28,8 @@ struct Environment {
   std::string resume_local;  // REGROUP_CHECKPOINT_LOCAL: folder where this host may have a copy
   // REGROUP_CHECK_STATE: 0: states may differ in bits and are not compared.
   bool check_state = true;
-  std::string ledger;  // REGROUP_LEDGER: folder of the ledger; empty: none is written
+  proto::Step audit_every = 0;  // REGROUP_AUDIT, in steps; 0: no audits
+  std::string ledger;           // REGROUP_LEDGER: folder of the ledger; empty: none is written
   // REGROUP_DEVICE_MEMORY: leaf buffers that a member has on its GPU; 0: none.
   std::uint32_t device_memory = 0;
 };

@@ -62,7 +62,7 @@ void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex 
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
                     std::unique_ptr<DeviceStaging> device, std::unique_ptr<DeviceHarvest> harvest,
                     std::unique_ptr<DevicePlane> plane, const std::string& ledger, bool replaceable,
-                    std::unique_ptr<Timeline> timeline)
+                    std::unique_ptr<Timeline> timeline, Step audit_every)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       replaceable_(replaceable),
@@ -73,7 +73,8 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
       plane_(std::move(plane)),
       leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype, plane_.get()),
       data_plane_(*self_),
-      check_(checkpointing_.compared) {
+      check_(checkpointing_.compared),
+      audit_every_(audit_every) {
   if (device_) pin_for(*device_, self_->arena(), self_->slot_id().slot);
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), SamplerOptions{.samples = options_.samples,
@@ -263,6 +264,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
   owners_ = proto::owners_of(world(), applied_ + 1);
+  audit_.begin(audit_in(applied_ + 1), applied_ + 1, self_->rank());
   loop_state_ = LoopState::kComputing;
   const StepInfo step = describe(applied_ + 1);
   begin_step_span(step);
@@ -276,6 +278,12 @@ std::optional<std::uint32_t> Session::Impl::next_leaf() const {
   return std::nullopt;
 }
 
+std::optional<AuditPlan> Session::Impl::audit_in(Step step) const {
+  const auto plan = plan_audit(world(), step, audit_every_, seed());
+  if (plan && sampler_ && shard_of(step, plan->leaf).samples.empty()) return std::nullopt;
+  return plan;
+}
+
 Shard Session::Impl::make_shard(std::uint32_t leaf) {
   Shard shard = shard_of(applied_ + 1, leaf);
   const std::span<std::byte> buffer = leaves_.acquire(leaf);
@@ -286,7 +294,8 @@ Shard Session::Impl::make_shard(std::uint32_t leaf) {
   filling_leaf_ = leaf;
   filling_ = true;
   filled_ = false;
-  begin_span("shard", leaf);
+  auditing_ = audit_.leaf_to_compute() == leaf;
+  begin_span(auditing_ ? "audit of shard" : "shard", leaf);
   if (ledger_) (void)record_samples(shard.samples).ok();
   return shard;
 }
@@ -343,6 +352,11 @@ std::vector<Shard> Session::Impl::planned_shards(Step step) const {
   const bool open = loop_state_ == LoopState::kComputing && step == applied_ + 1;
   const auto owners = open ? owners_ : proto::owners_of(world(), step);
   std::vector<Shard> out;
+  if (open) {
+    if (const auto leaf = audit_.leaf_to_compute()) out.push_back(shard_of(step, *leaf));
+  } else if (const auto audit = audit_in(step); audit && audit->second == self_->rank()) {
+    out.push_back(shard_of(step, audit->leaf));
+  }
   for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
     if (owners[leaf] != self_->slot_id() || (open && leaves_.holds(leaf))) continue;
     Shard shard = shard_of(step, leaf);
@@ -372,9 +386,9 @@ Status Session::Impl::fill_gradient(std::span<const GradientPart> parts) {
     const std::vector<std::byte> marks(marks_.begin(), marks_.end());
     std::vector<GradientPart> all(parts.begin(), parts.end());
     all.push_back({options_.elements, mark_elements(self_->shards()), marks.data(), 1});
-    leaves_.fill(all);
+    leaves_.fill(all, audit_.compares(filling_leaf_));
   } else {
-    leaves_.fill(parts);
+    leaves_.fill(parts, audit_.compares(filling_leaf_));
   }
   filled_ = true;
   return {};
@@ -388,8 +402,23 @@ Status Session::Impl::change_stream(void* stream) {
 Status Session::Impl::seal_filled() {
   if (!filling_) return {};
   if (device_ && !filling_on_device_) REGROUP_RETURN_IF_ERROR(device_->copy_leaf_to(host_leaf_));
+  if (audit_.compares(filling_leaf_)) REGROUP_RETURN_IF_ERROR(take_audited());
+  if (auditing_) {
+    auditing_ = filling_ = false;
+    end_spans(1);
+    leaves_.discard();
+    return {};
+  }
   seal();
   return leaves_.status();
+}
+
+Status Session::Impl::take_audited() {
+  const auto buffer = self_->arena().buffer(self_->slot_id().slot, leaves_.buffer());
+  if (filling_on_device_)
+    REGROUP_RETURN_IF_ERROR(plane_->copy_to_arena(self_->slot_id().slot, leaves_.buffer()));
+  audit_.take(buffer);
+  return {};
 }
 
 void Session::Impl::seal() {
@@ -409,9 +438,12 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
   for (;;) {
     Status status = self_->revoked() ? base::revoked("revoked") : Status();
     while (status.ok()) {
-      const auto leaf = next_leaf();
+      const auto audited = audit_.leaf_to_compute();
+      const auto leaf = audited ? audited : next_leaf();
       if (!leaf) {
-        status = reduce_and_commit();
+        status = compare_audit();
+        if (status.ok() && audit_.active()) continue;  // a third member computes the leaf
+        if (status.ok()) status = reduce_and_commit();
         if (!status.ok()) break;
         REGROUP_RETURN_IF_ERROR(set_committed());
         return std::optional<Shard>();
@@ -432,6 +464,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       return std::optional<Shard>();
     }
     owners_ = proto::owners_of(world(), applied_ + 1);
+    audit_.drop();
     leaves_.keep_owned(owners_, self_->slot_id());
   }
 }
@@ -506,6 +539,23 @@ Status Session::Impl::reduce(Step step, const std::vector<SealedSum>& sums,
   return data_plane_.step_communicator().tree_reducer().reduce(partials_of(arena, sums),
                                                                self_->shards(), arena.result(step),
                                                                options_.dtype, deadline, blocks);
+}
+
+Status Session::Impl::compare_audit() {
+  if (!audit_.active()) return {};
+  // With the errors of that wait: members may still compute for long.
+  REGROUP_RETURN_IF_ERROR(await_sums(applied_ + 1).status());
+  TimelineSpan span(timeline_.get(), "audit");
+  auto finding = audit_.compare(data_plane_.step_communicator(), world(),
+                                base::SystemClock().now() + options_.deadline);
+  REGROUP_RETURN_IF_ERROR(finding.status());
+  if (finding->undecided) {
+    self_->end_diverged(finding->difference);
+    return broken_ = base::data_loss(finding->difference);
+  }
+  if (!finding->own_fault) return {};
+  leaves_.begin(applied_ + 1);  // before this member is lost, so that the others compute them again
+  return broken_ = base::data_loss(finding->difference);
 }
 
 Status Session::Impl::reduce_and_commit() {

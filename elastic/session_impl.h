@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "elastic/audit.h"
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
 #include "elastic/device_harvest.h"
@@ -32,11 +33,11 @@ class Session::Impl {
   // `device`: null if gradients and sums are in memory of the host. `harvest`: null if there are no
   // kernels for them. `plane`: null if this member cannot use plane cuda. `ledger`: the folder of
   // the ledger; empty: none. `replaceable`: the job goes on without this member. `timeline`: may be
-  // null.
+  // null. `audit_every`: steps from one audit to the next, 0: none.
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
        std::unique_ptr<DeviceStaging> device, std::unique_ptr<DeviceHarvest> harvest,
        std::unique_ptr<DevicePlane> plane, const std::string& ledger, bool replaceable,
-       std::unique_ptr<Timeline> timeline);
+       std::unique_ptr<Timeline> timeline, proto::Step audit_every);
   // Before finish(), a replaceable member leaves the job: the others do not wait for the end of its
   // process.
   ~Impl();
@@ -137,6 +138,13 @@ class Session::Impl {
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard make_shard(std::uint32_t leaf);
+  // What is audited in `step`, if its leaf has samples.
+  [[nodiscard]] std::optional<AuditPlan> audit_in(Step step) const;
+  // Gives the audit this member's bits of the leaf that is being filled, which are complete.
+  [[nodiscard]] base::Status take_audited();
+  // Compares what members computed of the audited leaf, if there is one. A member whose bits are
+  // wrong withdraws its leaves and fails; where it cannot be known whose are, the job fails.
+  [[nodiscard]] base::Status compare_audit();
   // Completes and seals the leaf that was handed out last, if there is one.
   [[nodiscard]] base::Status seal_filled();
   void seal();  // the buffer of the leaf, which is complete
@@ -197,6 +205,8 @@ class Session::Impl {
   // that member had sealed the leaf.
   std::vector<proto::SlotId> owners_;
   StateCheck check_;
+  const Step audit_every_;
+  Audit audit_;
   LoopState loop_state_ = LoopState::kIdle;
   base::Status broken_;  // a collective section failed, or the members' states differ; sticky
   std::unique_ptr<StateCopy> last_state_;
@@ -204,6 +214,7 @@ class Session::Impl {
   bool loop_left_ = false;               // leave_loop() was called
   bool filling_ = false;                 // the caller fills a leaf
   bool filled_ = false;                  // fill_gradient() has
+  bool auditing_ = false;                // the leaf is another member's, and is only compared
   bool filling_on_device_ = false;       // in a leaf buffer of plane_
   bool sum_on_device_ = false;           // the last sum of this member is that of device_
   std::uint32_t filling_leaf_ = 0;       // that leaf

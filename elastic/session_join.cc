@@ -342,7 +342,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
     timeline = std::make_unique<Timeline>(file, env.job, self->slot_id().node, env.member);
   auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing),
                                      std::move(device), std::move(harvest), std::move(plane),
-                                     env.ledger, replaceable, std::move(timeline));
+                                     env.ledger, replaceable, std::move(timeline), env.audit_every);
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
