@@ -143,7 +143,7 @@ Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArg
 
 // A World of fixed size heeds them, too.
 bool of_any_world(const Spec& spec) {
-  constexpr std::array<std::string_view, 15> kNames = {"shards",
+  constexpr std::array<std::string_view, 16> kNames = {"shards",
                                                        "seed",
                                                        "reproducible",
                                                        "plane",
@@ -155,6 +155,7 @@ bool of_any_world(const Spec& spec) {
                                                        "checkpoint-keep",
                                                        "checkpoint-keep-every",
                                                        "ledger",
+                                                       "audit",
                                                        "timeline",
                                                        "ready-timeout",
                                                        "hang-timeout"};

@@ -8,6 +8,8 @@
 // PLACE says "PLACE ID" (ID: its REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there:
 // "body" within the region, before its vote, "finish" before finish(), "end" behind it; "leaf" in
 // the midst of each, without a word; "loss": it records 1/S as the loss of step S;
+// "flip=IDS@STEP": from STEP on members of these IDs (REGROUP_MEMBER) compute one wrong bit in each
+// leaf, another one in each member; "flip", as "flip=...": prints "weights CRC" at the end;
 // "die=EVENT@STEP": rank 0 kills itself there, the first one that comes to it. Prints "step S size
 // N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight at the end.
 // Once there is the file XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what it
@@ -24,6 +26,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/status.h"
 #include "regroup/session.h"
 
@@ -102,6 +105,16 @@ void die_at(const std::string& fault, regroup::elastic::Session* session,
     std::raise(SIGKILL);
 }
 
+// FAULT "flip=1,2@4": what a faulty processor does.
+void flip_bit(const std::string& fault, std::uint64_t step, float* leaf) {
+  const std::string id = std::getenv("REGROUP_MEMBER");
+  const auto at = fault.find('@');
+  if (fault.rfind("flip=", 0) != 0 || at == std::string::npos) return;
+  if (step < std::strtoull(fault.c_str() + at + 1, nullptr, 10)) return;
+  if (("," + fault.substr(5, at - 5) + ",").find("," + id + ",") == std::string::npos) return;
+  reinterpret_cast<unsigned char*>(leaf)[4 * std::stoul(id) + 2] ^= 16;
+}
+
 // The work of a leaf.
 void compute_for(std::chrono::milliseconds time) {
   static const char* const kFolder = std::getenv("XDG_RUNTIME_DIR");
@@ -166,6 +179,7 @@ int main(int argc, char** argv) {
       gates.wait("leaf");
       auto* leaf = reinterpret_cast<float*>(shard->gradient.data());
       for (std::size_t i = 0; i < kElements; ++i) leaf[i] = 1.0F;
+      flip_bit(fault, step->step, leaf);
     }
     const auto sum = must(session->commit());
     const auto* values = reinterpret_cast<const float*>(sum.data());
@@ -186,5 +200,7 @@ int main(int argc, char** argv) {
   gates.pass("finish");
   if (const auto done = session->finish(); !done.ok()) stop(done);
   std::printf("finished %.1f\n", static_cast<double>(weights[0]));
+  if (fault.rfind("flip", 0) == 0)
+    std::printf("weights %08x\n", regroup::base::crc32c(std::as_bytes(std::span(weights))));
   gates.pass("end");
 }

@@ -326,6 +326,27 @@ def test_a_prepared_loop_gives_equal_weights_whatever_happens(
     assert outcome.left == []
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [[], ["loader=2"], ["loop=1"], ["prepare=0,5"], ["stream=1", "loader=1"], ["stream=2"]],
+    ids=" ".join,
+)
+def test_audits_change_no_bit_whatever_happens(train, one_member, loop):
+    """Second members compute what the first ones do, in each kind of loop."""
+    if loop not in ([], ["loader=2"]) and not FULL:
+        pytest.skip("the session hands the leaves out, in each loop alike: --full only")
+    undisturbed = one_member(*loop)
+    faults = ("kill=1,7", "leave=2,12", "grow=15,2")
+    outcome = train(3, *loop, *faults, options=("--audit", "1"))
+    assert outcome.status == 0, outcome.text
+    assert outcome.digests == undisturbed.digests
+    assert outcome.ledger == undisturbed.ledger
+    assert "audit: " not in outcome.text
+    if not loop:  # both members of a step without a fault fetch the samples of a leaf
+        twice = {step for (step, _), times in outcome.fetched.items() if times == 2}
+        assert len(twice) > 15
+
+
 @pytest.mark.parametrize("loop", [["loader=1"], ["prepare=0,5"]], ids=["worker", "prepare"])
 def test_a_stream_gives_equal_weights_whatever_happens(train, one_member, undisturbed, loop):
     """It draws the order of its samples, and what they are, from the generators of random and
