@@ -106,12 +106,13 @@ TEST(NcclLibrary, TheOneInTheProcessCountsBeforeAnyOther) {
 TEST(NcclLibrary, AnErrorHasTheCallAndTheLibrarysOwnWords) {
   EXPECT_EQ(in_new_process([] {
               const auto library = load_nccl({fake("2.28.9")}).value();
-              const auto status = library.status(library.comm_abort(nullptr), "ncclCommAbort");
+              const auto status = library.status(library.comm_async_error(nullptr, nullptr),
+                                                 "ncclCommGetAsyncError");
               return fmt::format("{}{}{}", status.message(),
                                  status.code() == base::Code::kInvalidArgument ? "; invalid" : "",
                                  library.status(Result::kInProgress, "").ok() ? "; pending" : "");
             }),
-            "ncclCommAbort: invalid usage (said by the fake); invalid; pending");
+            "ncclCommGetAsyncError: invalid argument (said by the fake); invalid; pending");
 }
 
 // `nm` of the wheel nvidia-nccl-cu13 2.30.7 from PyPI.
