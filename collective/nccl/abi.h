@@ -37,7 +37,7 @@ enum class DataType : int {
 // An ncclRedOp_t.
 enum class Reduction : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };
 
-using Comm = struct ncclComm*;  // ncclComm_t
+using Handle = struct ncclComm*;  // ncclComm_t
 
 struct UniqueId {
   char internal[128];
@@ -60,31 +60,31 @@ struct Config {
 };
 
 // X(member, symbol, parameters...): functions that every version has which is served (2.19).
-#define REGROUP_NCCL_FUNCTIONS(X)                                                                  \
-  X(get_version, ncclGetVersion, int*)                                                             \
-  X(get_unique_id, ncclGetUniqueId, UniqueId*)                                                     \
-  X(comm_init, ncclCommInitRankConfig, Comm*, int, UniqueId, int, Config*)                         \
-  X(comm_async_error, ncclCommGetAsyncError, Comm, Result*)                                        \
-  X(comm_abort, ncclCommAbort, Comm)                                                               \
-  X(group_start, ncclGroupStart)                                                                   \
-  X(group_end, ncclGroupEnd)                                                                       \
-  X(all_reduce, ncclAllReduce, const void*, void*, std::size_t, DataType, Reduction, Comm,         \
-    cuda::Stream)                                                                                  \
-  X(reduce_scatter, ncclReduceScatter, const void*, void*, std::size_t, DataType, Reduction, Comm, \
-    cuda::Stream)                                                                                  \
-  X(all_gather, ncclAllGather, const void*, void*, std::size_t, DataType, Comm, cuda::Stream)      \
-  X(send, ncclSend, const void*, std::size_t, DataType, int, Comm, cuda::Stream)                   \
-  X(receive, ncclRecv, void*, std::size_t, DataType, int, Comm, cuda::Stream)
+#define REGROUP_NCCL_FUNCTIONS(X)                                                               \
+  X(get_version, ncclGetVersion, int*)                                                          \
+  X(get_unique_id, ncclGetUniqueId, UniqueId*)                                                  \
+  X(comm_init, ncclCommInitRankConfig, Handle*, int, UniqueId, int, Config*)                    \
+  X(comm_async_error, ncclCommGetAsyncError, Handle, Result*)                                   \
+  X(comm_abort, ncclCommAbort, Handle)                                                          \
+  X(group_start, ncclGroupStart)                                                                \
+  X(group_end, ncclGroupEnd)                                                                    \
+  X(all_reduce, ncclAllReduce, const void*, void*, std::size_t, DataType, Reduction, Handle,    \
+    cuda::Stream)                                                                               \
+  X(reduce_scatter, ncclReduceScatter, const void*, void*, std::size_t, DataType, Reduction,    \
+    Handle, cuda::Stream)                                                                       \
+  X(all_gather, ncclAllGather, const void*, void*, std::size_t, DataType, Handle, cuda::Stream) \
+  X(send, ncclSend, const void*, std::size_t, DataType, int, Handle, cuda::Stream)              \
+  X(receive, ncclRecv, void*, std::size_t, DataType, int, Handle, cuda::Stream)
 
 // X(member, symbol, parameters...): functions of later versions; null where they are missing.
-#define REGROUP_NCCL_OPTIONAL_FUNCTIONS(X)                                                   \
-  X(comm_init_scalable, ncclCommInitRankScalable, Comm*, int, int, int, UniqueId*, Config*)  \
-  X(comm_revoke, ncclCommRevoke, Comm, int)                                                  \
-  X(comm_shrink, ncclCommShrink, Comm, int*, int, Comm*, Config*, int)                       \
-  X(all_to_all, ncclAlltoAll, const void*, void*, std::size_t, DataType, Comm, cuda::Stream) \
-  X(comm_grow, ncclCommGrow, Comm, int, const UniqueId*, int, Comm*, Config*)                \
-  X(comm_unique_id, ncclCommGetUniqueId, Comm, UniqueId*)                                    \
-  X(comm_suspend, ncclCommSuspend, Comm, int)                                                \
-  X(comm_memory, ncclCommMemStats, Comm, int, unsigned long long*)
+#define REGROUP_NCCL_OPTIONAL_FUNCTIONS(X)                                                     \
+  X(comm_init_scalable, ncclCommInitRankScalable, Handle*, int, int, int, UniqueId*, Config*)  \
+  X(comm_revoke, ncclCommRevoke, Handle, int)                                                  \
+  X(comm_shrink, ncclCommShrink, Handle, int*, int, Handle*, Config*, int)                     \
+  X(all_to_all, ncclAlltoAll, const void*, void*, std::size_t, DataType, Handle, cuda::Stream) \
+  X(comm_grow, ncclCommGrow, Handle, int, const UniqueId*, int, Handle*, Config*)              \
+  X(comm_unique_id, ncclCommGetUniqueId, Handle, UniqueId*)                                    \
+  X(comm_suspend, ncclCommSuspend, Handle, int)                                                \
+  X(comm_memory, ncclCommMemStats, Handle, int, unsigned long long*)
 
 }  // namespace regroup::collective::nccl

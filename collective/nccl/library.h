@@ -25,7 +25,7 @@ struct Library {
   REGROUP_NCCL_OPTIONAL_FUNCTIONS(REGROUP_NCCL_DECLARE)
 #undef REGROUP_NCCL_DECLARE
   const char* (*error_string)(Result) = nullptr;
-  const char* (*last_error)(Comm) = nullptr;
+  const char* (*last_error)(Handle) = nullptr;
   // ncclSetEncryption is there (2.32.3): it takes keys only in builds with OpenSSL.
   bool has_encryption = false;
 

@@ -1,0 +1,200 @@
+// Order of the end: revoke, where the library can, so that work on the device ends and its memory
+// stays; the caller drains its stream; abort. Communicators are never destroyed or finalized, which
+// waits for peers.
+#include "collective/nccl/comm.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace regroup::collective::nccl {
+namespace {
+
+using base::Status;
+
+constexpr std::chrono::milliseconds kPoll(1);
+constexpr std::chrono::microseconds kShortPoll(20);
+constexpr int kMostChannels = 8;  // blocks of the GPU, which computes meanwhile
+
+double seconds(base::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+// Of the caller and the thread, which may outlive it.
+struct Comm::Shared {
+  explicit Shared(CommSpec of) : spec(std::move(of)) {}
+
+  const CommSpec spec;
+  Handle comm = nullptr;  // of the thread; of the caller while the phase is kReady
+
+  std::mutex mutex;  // of all below
+  std::condition_variable changed;
+  Phase phase = Phase::kConnecting;
+  std::string why;
+  bool stop_wanted = false;
+  bool abort_wanted = false;
+  bool stopped = false;  // no work is under way
+  bool aborted = false;
+  const char* call = "ncclCommInitRankConfig";  // that the thread has called last
+
+  void run();
+  [[nodiscard]] Status connect();
+  [[nodiscard]] Status revoke();
+  // Until it is not kInProgress; kDeadlineExceeded after `limit`, kRevoked once the caller has
+  // gone.
+  [[nodiscard]] Status poll(base::Duration limit, bool ends_early);
+  void abort();
+  void begin(const char* next) {
+    const std::lock_guard lock(mutex);
+    call = next;
+  }
+  void set(bool Shared::*what) {
+    const std::lock_guard lock(mutex);
+    this->*what = true;
+    changed.notify_all();
+  }
+};
+
+Status Comm::Shared::poll(base::Duration limit, bool ends_early) {
+  const base::SystemClock clock;
+  const base::TimePoint end = clock.now() + limit;
+  for (;;) {
+    Result state = Result::kSuccess;
+    const Result asked = spec.library.comm_async_error(comm, &state);
+    if (asked != Result::kSuccess) return spec.library.status(asked, "ncclCommGetAsyncError");
+    if (state != Result::kInProgress) return spec.library.status(state, call);
+    if (clock.now() >= end)
+      return base::deadline_exceeded(fmt::format("{}: not done after {} s", call, seconds(limit)));
+    std::unique_lock lock(mutex);
+    const auto ends = [&] { return ends_early && abort_wanted; };
+    if (changed.wait_for(lock, kPoll, ends)) return base::revoked("the generation is over");
+  }
+}
+
+Status Comm::Shared::connect() {
+  Config config;
+  config.max_ctas = kMostChannels;
+  const Result result = spec.library.comm_init(&comm, spec.size, spec.id, spec.rank, &config);
+  REGROUP_RETURN_IF_ERROR(spec.library.status(result, call));
+  return poll(spec.connect_limit, true);
+}
+
+Status Comm::Shared::revoke() {
+  begin("ncclCommRevoke");
+  const Result result = spec.library.comm_revoke(comm, 0);
+  REGROUP_RETURN_IF_ERROR(spec.library.status(result, call));
+  return poll(spec.stop_limit, false);
+}
+
+void Comm::Shared::abort() {
+  begin("ncclCommAbort");
+  if (comm != nullptr) static_cast<void>(spec.library.comm_abort(comm));
+  set(&Shared::stopped);
+  set(&Shared::aborted);
+}
+
+void Comm::Shared::run() {
+  static_cast<void>(spec.driver.context_set(spec.context));
+  const Status connected = connect();
+  {
+    const std::lock_guard lock(mutex);
+    phase = connected.ok() ? Phase::kReady : Phase::kFailed;
+    why = connected.message();
+    changed.notify_all();
+  }
+  if (!connected.ok()) return abort();
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return stop_wanted || abort_wanted; });
+  if (stop_wanted && spec.library.comm_revoke != nullptr) {
+    lock.unlock();
+    if (revoke().ok()) set(&Shared::stopped);
+    lock.lock();
+    // What a revoke could not end, an abort may.
+    changed.wait(lock, [&] { return abort_wanted || !stopped; });
+  }
+  lock.unlock();
+  abort();
+}
+
+Comm::Comm(CommSpec spec) : shared_(std::make_shared<Shared>(std::move(spec))) {
+  std::thread([shared = shared_] { shared->run(); }).detach();
+}
+
+Comm::~Comm() { shared_->set(&Shared::abort_wanted); }
+
+Comm::Phase Comm::phase() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->phase;
+}
+
+std::string Comm::failure() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->why;
+}
+
+Status Comm::run(std::span<const Transfer> transfers, cuda::Stream stream,
+                 const std::function<Status()>& check, base::TimePoint deadline) {
+  const Library& library = shared_->spec.library;
+  Handle const comm = shared_->comm;
+  REGROUP_RETURN_IF_ERROR(library.status(library.group_start(), "ncclGroupStart"));
+  Status failed;
+  for (const Transfer& one : transfers) {
+    void* const at = reinterpret_cast<void*>(one.at);
+    const bool sends = one.direction == Transfer::Direction::kSend;
+    const Result result =
+        sends ? library.send(at, one.bytes, DataType::kUint8, one.peer, comm, stream)
+              : library.receive(at, one.bytes, DataType::kUint8, one.peer, comm, stream);
+    if (failed.ok()) failed = library.status(result, sends ? "ncclSend" : "ncclRecv");
+  }
+  const Result ended = library.group_end();
+  REGROUP_RETURN_IF_ERROR(failed);
+  REGROUP_RETURN_IF_ERROR(library.status(ended, "ncclGroupEnd"));
+  // Until then later work of the stream may be in front of the transfers.
+  const base::SystemClock clock;
+  for (;;) {
+    Result state = Result::kSuccess;
+    const Result asked = library.comm_async_error(comm, &state);
+    REGROUP_RETURN_IF_ERROR(library.status(asked, "ncclCommGetAsyncError"));
+    if (state != Result::kInProgress) return library.status(state, "ncclGroupEnd");
+    REGROUP_RETURN_IF_ERROR(check());
+    if (clock.now() >= deadline)
+      return base::deadline_exceeded("ncclGroupEnd: the transfers were not begun in time");
+    std::this_thread::sleep_for(kShortPoll);
+  }
+}
+
+Status Comm::status() const {
+  const Library& library = shared_->spec.library;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->phase != Phase::kReady || shared_->stop_wanted) return {};
+  }
+  Result state = Result::kSuccess;
+  const Result asked = library.comm_async_error(shared_->comm, &state);
+  REGROUP_RETURN_IF_ERROR(library.status(asked, "ncclCommGetAsyncError"));
+  return library.status(state, "NCCL");
+}
+
+Status Comm::await_end(bool Shared::*done, const char* what) const {
+  std::unique_lock lock(shared_->mutex);
+  // Within it the thread tries to revoke, and then to abort.
+  const auto limit = 2 * shared_->spec.stop_limit;
+  if (shared_->changed.wait_for(lock, limit, [&] { return *shared_.*done; })) return {};
+  return base::deadline_exceeded(
+      fmt::format("{}: {} did not return within {} s", what, shared_->call, seconds(limit)));
+}
+
+Status Comm::stop() {
+  shared_->set(&Shared::stop_wanted);
+  return await_end(&Shared::stopped, "nccl");
+}
+
+Status Comm::close() {
+  shared_->set(&Shared::abort_wanted);
+  return await_end(&Shared::aborted, "nccl");
+}
+
+}  // namespace regroup::collective::nccl

@@ -1,0 +1,78 @@
+// A communicator of NCCL in one generation. A thread of its own makes, revokes and aborts it, since
+// these calls may hang; it is left alone then.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/cuda/driver.h"
+#include "collective/nccl/library.h"
+
+namespace regroup::collective::nccl {
+
+// Bytes to or from a peer.
+struct Transfer {
+  enum class Direction { kSend, kReceive };
+  Direction direction = Direction::kSend;
+  int peer = 0;
+  cuda::DevicePointer at = 0;
+  std::size_t bytes = 0;
+};
+
+struct CommSpec {
+  Library library;
+  cuda::Driver driver;
+  cuda::Context context = nullptr;
+  int rank = 0;
+  int size = 0;
+  UniqueId id = {};
+  // Of initialisation, and of each call that ends work.
+  base::Duration connect_limit = std::chrono::seconds(30);
+  base::Duration stop_limit = std::chrono::seconds(5);
+};
+
+// Used by one thread.
+class Comm {
+ public:
+  // Begins to connect, at the same time as all other ranks. Does not block.
+  explicit Comm(CommSpec spec);
+  // Aborts the communicator, without waiting for that.
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  enum class Phase { kConnecting, kReady, kFailed };
+  [[nodiscard]] Phase phase() const;
+  // Once the phase is kFailed: why, as a part of a sentence.
+  [[nodiscard]] std::string failure() const;
+
+  // Puts the transfers on the stream, at once for all, and returns when they are there. Waits for
+  // peers until they have called it too, which the first call with a peer needs. Peers must have
+  // the same transfers, in the same order for each pair of ranks. `check`: why to stop waiting.
+  // The phase must be kReady.
+  [[nodiscard]] base::Status run(std::span<const Transfer> transfers, cuda::Stream stream,
+                                 const std::function<base::Status()>& check,
+                                 base::TimePoint deadline);
+
+  // The first error that NCCL has found by itself.
+  [[nodiscard]] base::Status status() const;
+  // Ends work under way: revokes the communicator, or aborts it where the library cannot revoke.
+  // kDeadlineExceeded: the call did not return.
+  [[nodiscard]] base::Status stop();
+  // Aborts. For the end of the process. kDeadlineExceeded as of stop().
+  [[nodiscard]] base::Status close();
+
+ private:
+  struct Shared;
+  [[nodiscard]] base::Status await_end(bool Shared::*done, const char* what) const;
+
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace regroup::collective::nccl
