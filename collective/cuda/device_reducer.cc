@@ -22,6 +22,7 @@ namespace {
 using base::Status;
 
 constexpr int kPositionBits = 40;
+constexpr std::chrono::milliseconds kLookAtHosts(50);
 constexpr std::size_t kAlignment = 16;  // of a thread's loads
 
 bool is_aligned(const void* at) { return reinterpret_cast<std::uintptr_t>(at) % kAlignment == 0; }
@@ -42,7 +43,8 @@ DeviceReducer::DeviceReducer(const Driver& driver, const DeviceKernels& kernels,
     const bool first = std::ranges::none_of(adders_, [&](int adder) {
       return spec_.ranks[std::size_t(adder)].gpu == spec_.ranks[std::size_t(rank)].gpu;
     });
-    if (!first) continue;
+    const bool enough = spec_.hosts != nullptr && int(adders_.size()) == spec_.hosts->slices();
+    if (!first || enough) continue;
     if (rank == spec_.rank) slice_ = int(adders_.size());
     adders_.push_back(rank);
   }
@@ -74,21 +76,30 @@ Status DeviceReducer::reduce(std::span<const Partial> partials, std::uint32_t le
                              const SumBlocks& /*blocks*/) {
   if (!failed_.ok()) return failed_;
   const std::uint64_t first = std::uint64_t{spec_.generation} << kPositionBits;
-  const Sum sum{(last_ == 0 ? first : last_) + 1, partials, result, dtype, deadline};
+  const Sum sum{(last_ == 0 ? first : last_) + 1, partials, leaf_count, result, dtype, deadline};
   REGROUP_RETURN_IF_ERROR(check_partials(partials, result, dtype));
   REGROUP_RETURN_IF_ERROR(check_memory(sum));
-  REGROUP_RETURN_IF_ERROR(plan(partials, leaf_count));
+  if (spec_.hosts == nullptr) REGROUP_RETURN_IF_ERROR(plan(partials, leaf_count));
   if (drained_ == nullptr)  // before there is work to drain
     REGROUP_RETURN_IF_ERROR(
         status(driver_.event_create(&drained_, kDisableTiming), "cuEventCreate"));
   failed_ = run(sum);
-  if (!failed_.ok() && !drain()) {
-    answers_ = false;
-    failed_ = Status(failed_.code(), fmt::format("{}; its work on the GPU was not done {} s later",
-                                                 failed_.message(), kDrainLimit.count()));
-  }
-  if (failed_.ok()) last_ = sum.number;
+  if (failed_.ok())
+    last_ = sum.number;
+  else
+    end_work();
   return failed_;
+}
+
+// Work that waits for other hosts would go on for ever.
+void DeviceReducer::end_work() {
+  const Status stopped = spec_.hosts == nullptr ? Status() : spec_.hosts->stop();
+  std::string why = stopped.message();
+  if (stopped.ok() && drain()) return;
+  if (stopped.ok())
+    why = fmt::format("its work on the GPU was not done {} s later", kDrainLimit.count());
+  answers_ = false;
+  failed_ = Status(failed_.code(), fmt::format("{}; {}", failed_.message(), why));
 }
 
 Status DeviceReducer::check_memory(const Sum& sum) const {
@@ -102,7 +113,7 @@ Status DeviceReducer::check_memory(const Sum& sum) const {
     return base::invalid_argument(fmt::format(
         "sum of gradients: expected memory at multiples of {} bytes, got {}", kAlignment,
         fmt::ptr(odd != sum.partials.end() ? odd->data.data() : sum.result.data())));
-  if (all_ranks_.size() == 1) return {};
+  if (all_ranks_.size() == 1 && spec_.hosts == nullptr) return {};
   for (std::size_t i = 0; i < adders_.size(); ++i) {
     const auto range = reduce::slice_of(sum.result.size(), int(i), int(adders_.size()));
     const std::uint64_t room = spec_.ranks[std::size_t(adders_[i])].slice_area_bytes;
@@ -128,7 +139,7 @@ Status DeviceReducer::plan(std::span<const Partial> partials, std::uint32_t leaf
 }
 
 Status DeviceReducer::run(const Sum& sum) {
-  if (all_ranks_.size() == 1) {
+  if (all_ranks_.size() == 1 && spec_.hosts == nullptr) {
     const DevicePointer result = pointer_of(sum.result.data());
     if (std::exchange(result_is_read_, false))
       REGROUP_RETURN_IF_ERROR(
@@ -146,7 +157,7 @@ Status DeviceReducer::run(const Sum& sum) {
   REGROUP_RETURN_IF_ERROR(wait_for(std::span(&spec_.rank, 1), &ReduceWords::gathered, sum.number,
                                    "has not copied the sum", sum.deadline));
   // Once the generation is over, others may have overwritten their slices before they were copied.
-  return spec_.ranks.size() == 1 ? Status() : spec_.check();
+  return spec_.ranks.size() == 1 && spec_.hosts == nullptr ? Status() : spec_.check();
 }
 
 Status DeviceReducer::sum_slice(const Sum& sum) {
@@ -158,7 +169,14 @@ Status DeviceReducer::sum_slice(const Sum& sum) {
   const DevicePointer to = spec_.ranks[std::size_t(spec_.rank)].slice_area;
   return watcher_.overwrite({&own_words().slice, sum.number, "sum of gradients", sum.deadline},
                             spec_.stream,
-                            [&] { return launch(sum, range.begin, to, range.size()); });
+                            [&] { return sum_range(sum, range.begin, to, range.size()); });
+}
+
+Status DeviceReducer::sum_range(const Sum& sum, std::size_t begin, DevicePointer to,
+                                std::size_t bytes) {
+  if (spec_.hosts == nullptr) return launch(sum, begin, to, bytes);
+  return spec_.hosts->sum({sum.partials, sum.leaves, begin, bytes, to, sum.dtype, spec_.stream,
+                           sum.deadline, spec_.check});
 }
 
 // Sums bytes begin .. begin + bytes of the partials.
@@ -210,6 +228,7 @@ Status DeviceReducer::wait_for(std::span<const int> ranks,
     if (missing() == ranks.end()) return true;
     stop = spec_.check();
     if (stop.ok()) stop = watcher_.status();
+    if (stop.ok() && spec_.hosts != nullptr) stop = spec_.hosts->status();
     return !stop.ok();
   };
   SpinLimit limit;
@@ -217,6 +236,9 @@ Status DeviceReducer::wait_for(std::span<const int> ranks,
     if (is_over()) return stop;
     base::cpu_relax();
   }
+  // Failures of other hosts ring no bell.
+  while (spec_.hosts != nullptr && clock.now() + kLookAtHosts < deadline)
+    if (shmem::wait_until(*spec_.bell, is_over, clock.now() + kLookAtHosts)) return stop;
   if (shmem::wait_until(*spec_.bell, is_over, deadline)) return stop;
   const auto late = missing();
   if (late == ranks.end()) return {};

@@ -1,6 +1,7 @@
 // The reduction of gradients in memory of GPUs, among the ranks of one host: each GPU sums one
 // slice of all partial sums, which it reads where they lie, into its rank's slice area; then each
-// rank copies all slices into memory of its own. docs/design/cuda_plane.md.
+// rank copies all slices into memory of its own. docs/design/cuda_plane.md. With other hosts, a
+// slice is summed with theirs: docs/design/nccl_plane.md.
 #pragma once
 
 #include <atomic>
@@ -17,6 +18,7 @@
 #include "collective/cuda/device_kernels.h"
 #include "collective/cuda/device_scratch.h"
 #include "collective/cuda/driver.h"
+#include "collective/cuda/host_exchange.h"
 #include "collective/cuda/tree_plan.h"
 #include "collective/cuda/watcher.h"
 #include "collective/tree_reducer.h"
@@ -48,6 +50,8 @@ struct DeviceReducerSpec {
   // Why this rank must stop waiting: kRevoked after the end of the generation, for example. Called
   // in the loop of each wait.
   std::function<base::Status()> check;
+  // Null: the ranks of this host hold all leaves.
+  HostExchange* hosts = nullptr;
 };
 
 // A TreeReducer whose partials and result are memory of the GPU, at multiples of 16 bytes: the
@@ -88,11 +92,14 @@ class DeviceReducer final : public TreeReducer {
   // False once the device has not ended what it was to end: calls that free something would wait
   // without a limit.
   [[nodiscard]] bool answers() const { return answers_; }
+  // What the last reduce() returned; ok before the first.
+  [[nodiscard]] const base::Status& failure() const { return failed_; }
 
  private:
   struct Sum {
     std::uint64_t number;
     std::span<const Partial> partials;
+    std::uint32_t leaves;
     Output result;
     Dtype dtype;
     base::TimePoint deadline;
@@ -102,6 +109,8 @@ class DeviceReducer final : public TreeReducer {
   [[nodiscard]] base::Status plan(std::span<const Partial> partials, std::uint32_t leaf_count);
   [[nodiscard]] base::Status run(const Sum& sum);
   [[nodiscard]] base::Status sum_slice(const Sum& sum);
+  [[nodiscard]] base::Status sum_range(const Sum& sum, std::size_t begin, DevicePointer to,
+                                       std::size_t bytes);
   [[nodiscard]] base::Status launch(const Sum& sum, std::size_t begin, DevicePointer to,
                                     std::size_t bytes);
   [[nodiscard]] base::Status gather(const Sum& sum);
@@ -109,6 +118,7 @@ class DeviceReducer final : public TreeReducer {
                                       std::atomic<std::uint64_t> ReduceWords::*word,
                                       std::uint64_t number, const char* what,
                                       base::TimePoint deadline);
+  void end_work();
   [[nodiscard]] bool drain();
   [[nodiscard]] base::Status status(DriverResult result, const char* call) const;
   [[nodiscard]] ReduceWords& own_words() const {
@@ -121,7 +131,7 @@ class DeviceReducer final : public TreeReducer {
   DeviceScratch& scratch_;  // sums over parts of the tree
   const DeviceReducerSpec spec_;
   std::vector<int> all_ranks_;
-  std::vector<int> adders_;   // the lowest rank of each GPU, which sums for all on it
+  std::vector<int> adders_;   // the lowest rank of each GPU that sums a slice
   std::optional<int> slice_;  // this rank's among the slices; empty: another rank sums for it
   std::uint64_t last_ = 0;    // the last sum; 0: none in this generation
   std::vector<proto::Interval> planned_;  // the nodes of plan_
