@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "collective/nccl/rails.h"
 #include "shmem/arena.h"
 
 namespace regroup::elastic {
@@ -48,6 +49,7 @@ Result<MappedLine> DevicePlane::map_own(const DeviceStream& stream,
 
 Status DevicePlane::prepare(MappedLine own) {
   scratch_ = std::make_unique<collective::cuda::DeviceScratch>(driver_);
+  rail_scratch_ = std::make_unique<collective::nccl::RailScratch>(driver_);
   REGROUP_ASSIGN_OR_RETURN(pair_, collective::cuda::TreePlan::compile(kPair, 2));
   REGROUP_ASSIGN_OR_RETURN(watcher_,
                            collective::cuda::Watcher::start(
@@ -65,8 +67,10 @@ DevicePlane::~DevicePlane() {
   if (late || (reducer_ && !reducer_->answers())) stream_.abandon();
   watcher_.reset();
   reducer_.reset();
+  if (rails_ && !rails_->close().ok()) stream_.abandon();
   if (!stream_.drain()) {
     if (scratch_) scratch_->abandon();
+    if (rail_scratch_) rail_scratch_->abandon();
     for (auto& [id, line] : lines_) line.memory.abandon();
     return;
   }
@@ -168,7 +172,7 @@ Status DevicePlane::copy_from_arena(std::uint32_t buffer) {
   return stream_.copy_to_device(to, self_.arena().buffer(slot, buffer).first(bytes_));
 }
 
-bool DevicePlane::copies_for_the_dead() {
+bool DevicePlane::copies_for_all() {
   const ReceivedLines& lines = self_.device_lines();
   const auto& members = self_.world().members;
   const auto lowest = std::ranges::find_if(members, [&](const proto::WorldMember& member) {
@@ -177,16 +181,27 @@ bool DevicePlane::copies_for_the_dead() {
   return lowest != members.end() && lowest->slot_id == self_.slot_id();
 }
 
-Status DevicePlane::enter() {
+Status DevicePlane::answers() const {
   if (reducer_ && !reducer_->answers()) stream_.abandon();
+  if (stream_.answers()) return {};
+  return base::deadline_exceeded(fmt::format(
+      "GPU {}: its work was not done in time{}", stream_.device_index(),
+      reducer_ && !reducer_->failure().ok() ? ": " + reducer_->failure().message() : ""));
+}
+
+Status DevicePlane::enter() {
+  REGROUP_RETURN_IF_ERROR(answers());
   reducer_.reset();
-  if (!stream_.answers())
-    return base::deadline_exceeded(
-        fmt::format("GPU {}: its work was not done in time", stream_.device_index()));
   REGROUP_RETURN_IF_ERROR(unmap_lost_lines());
   collective::cuda::DeviceReducerSpec spec;
   std::vector<std::string> gpus;
+  bool all_here = true;
   for (const proto::WorldMember& member : self_.world().members) {
+    if (member.slot_id.node != self_.slot_id().node) {
+      all_here = false;
+      continue;
+    }
+    if (member.slot_id == self_.slot_id()) spec.rank = static_cast<int>(spec.ranks.size());
     const proto::SlotIndex slot = member.slot_id.slot;
     REGROUP_ASSIGN_OR_RETURN(const Line* mapped, map(slot));
     const proto::DeviceLine& line = mapped->line;
@@ -196,14 +211,32 @@ Status DevicePlane::enter() {
                           mapped->memory.at(line.slice_offset()), line.slice_bytes,
                           static_cast<int>(gpu)});
   }
-  spec.rank = self_.rank();
   spec.generation = self_.world().generation;
   spec.stream = sums_;
   spec.bell = &self_.own_slot().bell;
   spec.check = [this] { return self_.revoked() ? base::revoked("revoked") : Status(); };
-  reducer_ = std::make_unique<collective::cuda::DeviceReducer>(driver_, kernels_, *watcher_,
-                                                               *scratch_, std::move(spec));
+  reduced_ = std::move(spec);
+  if (all_here) make_reducer();
   return {};
+}
+
+void DevicePlane::make_reducer() {
+  reducer_ = std::make_unique<collective::cuda::DeviceReducer>(driver_, kernels_, *watcher_,
+                                                               *scratch_, reduced_);
+}
+
+void DevicePlane::disconnect_hosts() {
+  if (!rails_) return;
+  reducer_.reset();
+  rails_.reset();
+}
+
+void DevicePlane::connect_hosts(int rails, int host, int hosts,
+                                std::unique_ptr<collective::nccl::Comm> comm) {
+  rails_ = std::make_unique<collective::nccl::RailSums>(kernels_, *rail_scratch_, rails, host,
+                                                        hosts, std::move(comm));
+  reduced_.hosts = rails_.get();
+  make_reducer();
 }
 
 // Every rank has a copy of its own, since no rank may write into the line of another one.
@@ -220,7 +253,8 @@ Result<DevicePointer> DevicePlane::upload(const SealedSum& sum, std::size_t numb
   return uploads_[number];
 }
 
-Status DevicePlane::reduce(std::span<const SealedSum> sums, collective::Output result,
+Status DevicePlane::reduce(std::span<const SealedSum> sums,
+                           const std::vector<proto::SlotId>& owners, collective::Output result,
                            base::TimePoint deadline) {
   std::vector<collective::Partial> partials;
   std::size_t uploaded = 0;
@@ -229,6 +263,7 @@ Status DevicePlane::reduce(std::span<const SealedSum> sums, collective::Output r
                                                                    : upload(sum, uploaded++));
     partials.push_back({sum.leaves, span_of(at, bytes_)});
   }
+  if (rails_) rails_->set_owners(collective::nccl::hosts_of_leaves(self_.world(), owners));
   REGROUP_RETURN_IF_ERROR(reducer_->write_result_after(stream_.stream()));
   return reducer_->reduce(partials, self_.shards(), result, dtype_, deadline);
 }

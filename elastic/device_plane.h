@@ -18,6 +18,7 @@
 #include "collective/cuda/device_scratch.h"
 #include "collective/cuda/tree_plan.h"
 #include "collective/cuda/watcher.h"
+#include "collective/nccl/rail_sums.h"
 #include "elastic/device_stream.h"
 #include "elastic/participant.h"
 #include "elastic/sealed_sums.h"
@@ -60,16 +61,25 @@ class DevicePlane {
   // Blocks until that is done.
   [[nodiscard]] base::Status copy_to_arena(proto::SlotIndex slot, std::uint32_t buffer);
   [[nodiscard]] base::Status copy_from_arena(std::uint32_t buffer);  // of this member
-  // True if this member is the one of its World and host that copies sums of the dead to the arena.
-  [[nodiscard]] bool copies_for_the_dead();
+  // True if this member is the one of its World and host that copies sums to the arena of which no
+  // other living member is the owner.
+  [[nodiscard]] bool copies_for_all();
 
-  // Call in each World before reduce(), if its plane is cuda: maps the lines of its members.
+  // Call in each World before reduce(), if its plane is cuda or nccl: maps the lines of its members
+  // on this host. With members on other hosts, connect_hosts() must follow.
   [[nodiscard]] base::Status enter();
+  // `comm`: of this member's rail, ready; null: it is on none. Other arguments as of RailSums.
+  void connect_hosts(int rails, int host, int hosts, std::unique_ptr<collective::nccl::Comm> comm);
+  // At the end of the World.
+  void disconnect_hosts();
+  // Ok, or why the GPU of this member is of no use any more.
+  [[nodiscard]] base::Status answers() const;
   // Sums all leaves into `result`, memory of the device that belongs to this process, behind work
   // of the stream that may read it still. Sums that lie in the arena are copied to the device
-  // first. Errors as of TreeReducer.
-  [[nodiscard]] base::Status reduce(std::span<const SealedSum> sums, collective::Output result,
-                                    base::TimePoint deadline);
+  // first. `owners`: of the leaves. Errors as of TreeReducer.
+  [[nodiscard]] base::Status reduce(std::span<const SealedSum> sums,
+                                    const std::vector<proto::SlotId>& owners,
+                                    collective::Output result, base::TimePoint deadline);
   // The first failure of work that a seal waits for.
   [[nodiscard]] base::Status status() const { return watcher_->status(); }
   // After a wait for seals that took too long: why this member's own are not there; ok: they are.
@@ -114,6 +124,11 @@ class DevicePlane {
   const Line* own_ = nullptr;
   std::unique_ptr<collective::cuda::DeviceScratch> scratch_;
   std::vector<DevicePointer> uploads_;  // copies of sums of the dead that lie in the arena
+  void make_reducer();
+
+  collective::cuda::DeviceReducerSpec reduced_;  // of this World, as of reducer_
+  std::unique_ptr<collective::nccl::RailScratch> rail_scratch_;
+  std::unique_ptr<collective::nccl::RailSums> rails_;         // of this World, over several hosts
   std::unique_ptr<collective::cuda::DeviceReducer> reducer_;  // of this World
 };
 

@@ -98,6 +98,8 @@ base::Result<Environment> read_environment() {
   env.ledger = variable("REGROUP_LEDGER");
   REGROUP_RETURN_IF_ERROR(
       parse<std::uint32_t>("REGROUP_DEVICE_MEMORY", 0, proto::kMaxLeafBuffers, &env.device_memory));
+  REGROUP_RETURN_IF_ERROR(
+      parse<std::uint32_t>("REGROUP_NCCL_TIMEOUT", 1, 86400, &env.nccl_timeout));
   return env;
 }
 

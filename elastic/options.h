@@ -32,6 +32,8 @@ struct Environment {
   std::string ledger;           // REGROUP_LEDGER: folder of the ledger; empty: none is written
   // REGROUP_DEVICE_MEMORY: leaf buffers that a member has on its GPU; 0: none.
   std::uint32_t device_memory = 0;
+  // REGROUP_NCCL_TIMEOUT, in seconds: of the start of a communicator of NCCL.
+  std::uint32_t nccl_timeout = 30;
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();

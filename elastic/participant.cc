@@ -137,6 +137,8 @@ base::Result<std::unique_ptr<Participant>> Participant::through(
     why_not_cuda =
         why_no_leaf_buffers(lines.of(welcome->slot), arena.spec().shards, welcome->no_device_line);
   if (why_not_cuda.empty() && use_line) why_not_cuda = use_line(*lines.of(welcome->slot)).message();
+  std::string& why_not_nccl = planes.reasons[static_cast<std::size_t>(proto::Plane::kNccl)];
+  if (why_not_nccl.empty()) why_not_nccl = why_not_cuda;  // within a host it is plane cuda
   std::string why = why_not_cuda;
   REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{std::move(planes)}));
   std::unique_ptr<Participant> joined(new Participant(

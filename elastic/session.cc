@@ -61,8 +61,8 @@ void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex 
 
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
                     std::unique_ptr<DeviceStaging> device, std::unique_ptr<DeviceHarvest> harvest,
-                    std::unique_ptr<DevicePlane> plane, const std::string& ledger, bool replaceable,
-                    std::unique_ptr<Timeline> timeline, Step audit_every)
+                    std::unique_ptr<DevicePlane> plane, const Environment& env, bool replaceable,
+                    std::unique_ptr<Timeline> timeline)
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       replaceable_(replaceable),
@@ -73,8 +73,11 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
       plane_(std::move(plane)),
       leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype, plane_.get()),
       data_plane_(*self_),
+      rails_(plane_ ? std::make_unique<HostRails>(device_->stream(), *self_, data_plane_, *plane_,
+                                                  std::chrono::seconds(env.nccl_timeout))
+                    : nullptr),
       check_(checkpointing_.compared),
-      audit_every_(audit_every) {
+      audit_every_(env.audit_every) {
   if (device_) pin_for(*device_, self_->arena(), self_->slot_id().slot);
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), SamplerOptions{.samples = options_.samples,
@@ -83,8 +86,8 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
                                                    .substeps = options_.substeps,
                                                    .shuffle = options_.shuffle,
                                                    .drop_last = options_.drop_last});
-  if (!ledger.empty())
-    ledger_.emplace(ledger,
+  if (!env.ledger.empty())
+    ledger_.emplace(env.ledger,
                     LedgerHeader{.job = checkpointing_.job,
                                  .seed = self_->seed(),
                                  .samples = options_.samples,
@@ -263,6 +266,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   request_save(*self_, applied_, checkpointing_, is_last(applied_ + 1));
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
+  if (plane_) REGROUP_RETURN_IF_ERROR(leaves_.place(sums_on_device()));
   owners_ = proto::owners_of(world(), applied_ + 1);
   audit_.begin(audit_in(applied_ + 1), applied_ + 1, self_->rank());
   loop_state_ = LoopState::kComputing;
@@ -474,7 +478,7 @@ bool Session::Impl::lies_right(const SealedSum& sum) const {
   const bool lives = world().rank_of({self_->slot_id().node, sum.slot}) >= 0;
   if (lives) return false;  // its owner moves it when it enters the World
   // The sum of a dead member: on the GPU each member takes a copy of its own.
-  return sums_on_device() || (plane_ && plane_->copies_for_the_dead());
+  return sums_on_device() || (plane_ && plane_->copies_for_all());
 }
 
 Result<std::vector<SealedSum>> Session::Impl::await_sums(Step step) {
@@ -518,11 +522,12 @@ Result<bool> Session::Impl::move_to_arena(const std::vector<SealedSum>& sums) {
 
 Status Session::Impl::reduce_on_device(Step step, const std::vector<SealedSum>& sums,
                                        base::TimePoint deadline) {
-  REGROUP_RETURN_IF_ERROR(plane_->reduce(sums, device_->sum(), deadline));
+  REGROUP_RETURN_IF_ERROR(plane_->reduce(sums, owners_, device_->sum(), deadline));
   sum_on_device_ = true;
   const shmem::Arena& arena = self_->arena();
   // The agent sets this word before members open the step after which it keeps results.
-  if (self_->rank() != 0 || arena.snapshot_at().load(std::memory_order_seq_cst) == 0) return {};
+  if (!plane_->copies_for_all() || arena.snapshot_at().load(std::memory_order_seq_cst) == 0)
+    return {};
   REGROUP_RETURN_IF_ERROR(
       self_->wait([&] { return shmem::all_left_before(arena, world().generation); },
                   fmt::format("step {}: members of earlier generations did not leave", step)));
@@ -585,20 +590,26 @@ Status Session::Impl::reduce_and_commit() {
 
 // The vote also says whether a save of the state after this step is made, before which the
 // states are compared: members on rank 0's host read that in the arena, members on other hosts
-// learn it by the vote.
+// learn it by the vote. In plane nccl it says how far members have connected.
 Status Session::Impl::vote(base::TimePoint deadline) {
   const Step step = applied_ + 1;
   const bool saves = save_wanted(*self_, step, checkpointing_);
-  std::int64_t requested = saves && self_->rank() == 0 ? 1 : 0;
-  if (data_plane_.spans_hosts() && checkpointing_.every > 0) {
-    const auto count = std::as_writable_bytes(std::span(&requested, 1));
+  const bool connects = has_plane_of_gpus() && data_plane_.spans_hosts() && !rails_->connected();
+  const HostRails::Vote rails = connects ? rails_->vote() : HostRails::Vote();
+  // How many members say so.
+  std::int64_t counts[] = {saves && self_->rank() == 0 ? 1 : 0, rails.knows ? 1 : 0,
+                           rails.connected ? 1 : 0};
+  if (data_plane_.spans_hosts() && (checkpointing_.every > 0 || connects)) {
+    const auto words = std::as_writable_bytes(std::span(counts).first(connects ? 3 : 1));
     REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().allreduce(
-        count, count, collective::Dtype::kInt64, deadline));
+        words, words, collective::Dtype::kInt64, deadline));
   } else {
-    requested = saves ? 1 : 0;
+    counts[0] = saves ? 1 : 0;
     REGROUP_RETURN_IF_ERROR(data_plane_.step_communicator().barrier(deadline));
   }
-  if (requested > 0 && checkpointing_.compared) check_.await_save(world().generation, step);
+  const auto all = static_cast<std::int64_t>(world().size());
+  if (connects) REGROUP_RETURN_IF_ERROR(rails_->on_vote({counts[1] == all, counts[2] == all}));
+  if (counts[0] > 0 && checkpointing_.compared) check_.await_save(world().generation, step);
   return {};
 }
 

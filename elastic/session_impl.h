@@ -17,8 +17,10 @@
 #include "elastic/device_plane.h"
 #include "elastic/device_staging.h"
 #include "elastic/final_save.h"
+#include "elastic/host_rails.h"
 #include "elastic/leaves.h"
 #include "elastic/ledger.h"
+#include "elastic/options.h"
 #include "elastic/participant.h"
 #include "elastic/sampler.h"
 #include "elastic/state_check.h"
@@ -31,13 +33,12 @@ namespace regroup::elastic {
 class Session::Impl {
  public:
   // `device`: null if gradients and sums are in memory of the host. `harvest`: null if there are no
-  // kernels for them. `plane`: null if this member cannot use plane cuda. `ledger`: the folder of
-  // the ledger; empty: none. `replaceable`: the job goes on without this member. `timeline`: may be
-  // null. `audit_every`: steps from one audit to the next, 0: none.
+  // kernels for them. `plane`: null if this member cannot use plane cuda. `replaceable`: the job
+  // goes on without this member. `timeline`: may be null.
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing,
        std::unique_ptr<DeviceStaging> device, std::unique_ptr<DeviceHarvest> harvest,
-       std::unique_ptr<DevicePlane> plane, const std::string& ledger, bool replaceable,
-       std::unique_ptr<Timeline> timeline, proto::Step audit_every);
+       std::unique_ptr<DevicePlane> plane, const Environment& env, bool replaceable,
+       std::unique_ptr<Timeline> timeline);
   // Before finish(), a replaceable member leaves the job: the others do not wait for the end of its
   // process.
   ~Impl();
@@ -160,7 +161,13 @@ class Session::Impl {
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);
   }
-  [[nodiscard]] bool sums_on_device() const { return world().plane == proto::Plane::kCuda; }
+  [[nodiscard]] bool has_plane_of_gpus() const {
+    return world().plane == proto::Plane::kCuda || world().plane == proto::Plane::kNccl;
+  }
+  // In plane nccl over several hosts only once they are connected.
+  [[nodiscard]] bool sums_on_device() const {
+    return has_plane_of_gpus() && (!data_plane_.spans_hosts() || rails_->connected());
+  }
   // Waits for the sums of all leaves of this host, each where the World's plane takes it.
   [[nodiscard]] base::Result<std::vector<SealedSum>> await_sums(Step step);
   [[nodiscard]] bool lies_right(const SealedSum& sum) const;
@@ -201,6 +208,7 @@ class Session::Impl {
   std::span<std::byte> host_leaf_;  // in the arena, the gradient of the leaf that is being filled
   std::optional<Ledger> ledger_;
   DataPlane data_plane_;
+  const std::unique_ptr<HostRails> rails_;  // null as plane_
   // For each leaf of the open step, the slot that holds or computes it. A dead member's slot if
   // that member had sealed the leaf.
   std::vector<proto::SlotId> owners_;

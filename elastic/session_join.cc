@@ -134,11 +134,12 @@ void tell_agent(const Status& failed, const std::string& what, const char* kind)
 }  // namespace
 
 Status Session::Impl::enter_world() {
-  REGROUP_RETURN_IF_ERROR(data_plane_.enter());
-  if (sums_on_device() && !plane_)
+  if (has_plane_of_gpus() && !plane_)
     return base::internal_error(fmt::format("World {} sums on GPUs, this member cannot: {}",
                                             world().generation, self_->why_not_cuda()));
-  if (sums_on_device()) REGROUP_RETURN_IF_ERROR(plane_->enter());
+  if (rails_) REGROUP_RETURN_IF_ERROR(rails_->enter());
+  REGROUP_RETURN_IF_ERROR(data_plane_.enter());
+  if (has_plane_of_gpus()) REGROUP_RETURN_IF_ERROR(plane_->enter());
   if (plane_) {
     REGROUP_RETURN_IF_ERROR(leaves_.place(sums_on_device()));
     shmem::ring_all(self_->arena(), self_->slot_id().slot);
@@ -341,8 +342,8 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   if (const std::string file = timeline_file(); !file.empty())
     timeline = std::make_unique<Timeline>(file, env.job, self->slot_id().node, env.member);
   auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing),
-                                     std::move(device), std::move(harvest), std::move(plane),
-                                     env.ledger, replaceable, std::move(timeline), env.audit_every);
+                                     std::move(device), std::move(harvest), std::move(plane), env,
+                                     replaceable, std::move(timeline));
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -14,6 +14,7 @@
 #include "collective/cuda/driver.h"
 #include "collective/cuda/viability.h"
 #include "collective/mpi/factory.h"
+#include "collective/nccl/library.h"
 #include "collective/shm/factory.h"
 #include "collective/ucx/factory.h"
 
@@ -23,8 +24,8 @@ namespace {
 using base::Result;
 
 // A data plane. Without a way to open communicators: staged uses those of shm and ucx, mpi that of
-// ucx with a mesh that has a carrier (mpi/factory.h), and cuda that of shm, since gradients alone
-// are sums on GPUs (elastic/device_plane.h); the others are planes that this version does not have.
+// ucx with a mesh that has a carrier (mpi/factory.h), cuda that of shm and nccl that of ucx, since
+// gradients alone are sums on GPUs (elastic/device_plane.h).
 struct Backend {
   proto::Plane plane;
   // Why it cannot work in this process, as a part of a sentence; "" if it can.
@@ -37,7 +38,6 @@ struct Backend {
 };
 
 std::string viable(const GradientMemory& /*memory*/) { return ""; }
-std::string missing(const GradientMemory& /*memory*/) { return "this version has no such plane"; }
 std::string why_not_ucx_here(const GradientMemory& /*memory*/) { return ucx::why_not_viable(); }
 
 // Of GPUs that cannot read each other, none may be used: which of them the other members have is
@@ -53,6 +53,14 @@ std::string why_not_cuda(const GradientMemory& memory) {
   std::vector<int> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   return cuda::why_not_between(*driver, all);
+}
+
+// Within a host it is plane cuda; what is no gradient goes over ucx.
+std::string why_not_nccl(const GradientMemory& memory) {
+  std::string why = why_not_cuda(memory);
+  if (!why.empty()) return why;
+  why = ucx::why_not_viable();
+  return why.empty() ? nccl::load_nccl().status().message() : "ucx: " + why;
 }
 
 // Its mesh connects by UCX, which also carries what is no data.
@@ -97,7 +105,7 @@ constexpr Backend kBackends[] = {
     {proto::Plane::kShm, viable, why_not_shm, open_over_shm},
     {proto::Plane::kStaged, viable},
     {proto::Plane::kCuda, why_not_cuda},
-    {proto::Plane::kNccl, missing},
+    {proto::Plane::kNccl, why_not_nccl},
     {proto::Plane::kMpi, why_not_mpi},
 };
 static_assert(std::size(kBackends) == proto::kPlanes);

@@ -18,8 +18,10 @@ agent::ElasticSetup elastic_setup(const spec::JobSpec& spec, std::uint32_t arena
           .kept_results = spec.elastic ? spec.learner_steps : 0,
           .learn_above = spec.elastic ? spec.learner_state : 0,
           .checkpoints = world.checkpoints,
-          .leaf_buffers = spec.leaf_buffers.value_or(
-              spec.plane == proto::Plane::kCuda ? proto::canonical_buffers(world.shards) : 0),
+          .leaf_buffers = spec.leaf_buffers.value_or(spec.plane == proto::Plane::kCuda ||
+                                                             spec.plane == proto::Plane::kNccl
+                                                         ? proto::canonical_buffers(world.shards)
+                                                         : 0),
           .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(spec.hang.timeout)};
 }
 

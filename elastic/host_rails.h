@@ -1,0 +1,72 @@
+// Plane nccl of a session: connects this member's rail to the other hosts of a World. Until all
+// members are connected, gradients go through the host. docs/design/nccl_plane.md.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "collective/nccl/comm.h"
+#include "collective/nccl/rails.h"
+#include "elastic/data_plane.h"
+#include "elastic/device_plane.h"
+#include "elastic/device_stream.h"
+#include "elastic/participant.h"
+
+namespace regroup::elastic {
+
+// Training thread only.
+class HostRails {
+ public:
+  // All must outlive this object.
+  // `connect_limit`: of a communicator's start; then gradients go through the host until the next
+  // World.
+  HostRails(const DeviceStream& stream, Participant& self, DataPlane& data_plane,
+            DevicePlane& plane, base::Duration connect_limit)
+      : stream_(stream),
+        self_(self),
+        data_plane_(data_plane),
+        plane_(plane),
+        connect_limit_(connect_limit) {}
+
+  // Call in each World, before DataPlane::enter(): ends what was of the last World and, in one of
+  // plane nccl over several hosts, prepares what this member publishes with its address. Does not
+  // wait for others.
+  [[nodiscard]] base::Status enter();
+
+  // What a member says in the vote of a step; all begin a phase after the same vote.
+  struct Vote {
+    bool knows = false;      // the members of its rail, and their id
+    bool connected = false;  // or on no rail
+  };
+  // Finds out. Does not block.
+  [[nodiscard]] Vote vote();
+  // The result of the vote: what all members have said.
+  [[nodiscard]] base::Status on_vote(Vote all);
+  // True in a World of plane nccl whose hosts are connected.
+  [[nodiscard]] bool connected() const { return phase_ == Phase::kConnected; }
+
+ private:
+  enum class Phase { kOff, kAsking, kConnecting, kConnected };
+
+  [[nodiscard]] base::Status publish();
+  [[nodiscard]] bool learn();
+  [[nodiscard]] base::Status connect();
+
+  const DeviceStream& stream_;
+  Participant& self_;
+  DataPlane& data_plane_;
+  DevicePlane& plane_;
+  const base::Duration connect_limit_;
+  std::optional<collective::nccl::Library> library_;
+  // Of this World.
+  Phase phase_ = Phase::kOff;
+  std::optional<collective::nccl::Rails> rails_;
+  std::optional<collective::nccl::UniqueId> id_;  // of this member's rail
+  std::unique_ptr<collective::nccl::Comm> comm_;  // until DevicePlane has it
+  bool told_ = false;                             // that it could not connect
+};
+
+}  // namespace regroup::elastic
