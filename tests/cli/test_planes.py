@@ -17,6 +17,11 @@ NO_CUDA = (
     if has_device_kernels()
     else "built without nvcc: there are no device kernels"
 )
+NO_NCCL = (
+    "no libnccl.so.2: libnccl.so.2: cannot open shared object file: No such file or directory"
+    if has_device_kernels()
+    else NO_CUDA
+)
 TWO_HOSTS = ("--launcher", "fork", "-H", "a:2,b:2")
 
 
@@ -67,7 +72,7 @@ def test_status_shows_the_plane_of_members_on_one_host(regroup, device_member):
         (
             "device",
             f"staged over shm: cuda is not viable: {NO_CUDA}",
-            "staged over ucx: nccl is not viable: this version has no such plane",
+            f"staged over ucx: nccl is not viable: {NO_NCCL}",
         ),
     ],
 )

@@ -1,0 +1,140 @@
+"""Plane nccl, over the fake GPU and the fake NCCL, on hosts that are processes of this machine: the
+bits of the host's sums, whatever is lost."""
+
+from pathlib import Path
+
+import pytest
+from conftest import BIN, elastic, needs_device_kernels, until
+from test_cuda_plane import kill, sizes, wait_for_plane
+from test_planes import FAKE, LEAF_MS, STEPS, TWO_HOSTS, alone, digest
+
+pytestmark = needs_device_kernels
+
+LINES = ("--shards", "6", "--device-memory", "5")
+NCCL = "nccl: the members are on 2 hosts (a, b)"
+
+
+class Fake:
+    """The fake NCCL of a job."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def env(self, version: str = "2.28.9", faults: str = "", **more: str) -> dict[str, str]:
+        library = BIN.parent / "tests/fakes/nccl" / version
+        return {
+            "LD_LIBRARY_PATH": f"{library}:{FAKE}",
+            "REGROUP_FAKE_NCCL": f"folder={self.folder};{faults}",
+            **more,
+        }
+
+    def groups(self) -> list[tuple[int, int]]:
+        """The rank among the hosts and the process of each group that is done, two for each sum."""
+        file = self.folder / "groups"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [tuple(map(int, line.split())) for line in lines]
+
+    def wait_for_sums(self, count: int = 1) -> None:
+        """By both hosts, from now on."""
+        before = len(self.groups())
+
+        def done() -> bool:
+            new = [rank for rank, _ in self.groups()[before:]]
+            return min(new.count(0), new.count(1)) >= 2 * count
+
+        until(done, f"{count} sums by NCCL")
+
+
+@pytest.fixture
+def nccl(tmp_path) -> Fake:
+    return Fake(tmp_path)
+
+
+@pytest.mark.parametrize("version", ["2.19.3", "2.28.9", "2.32.3"])
+def test_members_of_two_hosts_sum_their_gradients_by_nccl(regroup, device_member, nccl, version):
+    words = elastic("4:4", *LINES, *TWO_HOSTS)
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=nccl.env(version))
+    wait_for_plane(regroup, NCCL)
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert len({pid for _, pid in nccl.groups()}) == 2  # one GPU, so one rank of each host
+    assert len(nccl.groups()) >= 4 * (int(STEPS) - 20)
+    assert f"nccl {version} connects 2 hosts in generation 1, 1 GPU each\n" in job.err
+
+
+def test_a_member_dies_and_the_next_generation_connects_anew(regroup, device_member, nccl):
+    """Meanwhile gradients go through the host: those of the dead member are used."""
+    words = elastic("1:4", *LINES, *TWO_HOSTS, initial=4)
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=nccl.env())
+    nccl.wait_for_sums()
+    for _ in range(2):
+        kill(job, [pid for rank, pid in nccl.groups() if rank == 1][-1])
+        seen = len(sizes(job))
+        until(lambda: sizes(job)[seen:], "a step after the death")  # noqa: B023
+        until(lambda: len(job.named("device_member")) == 4, "a newcomer")
+        until(lambda: 4 in sizes(job)[seen:], "a step with it")  # noqa: B023
+        nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_job_goes_from_one_host_to_two_and_back(regroup, device_member, nccl):
+    words = elastic("1:4", *LINES, *TWO_HOSTS, initial=2)
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=nccl.env())
+    wait_for_plane(regroup, "cuda: the members are on one host")
+    until(lambda: sizes(job), "a step")
+    assert regroup.control("resize", "4").returncode == 0
+    wait_for_plane(regroup, NCCL)
+    nccl.wait_for_sums(2)
+    assert regroup.control("resize", "2").returncode == 0
+    wait_for_plane(regroup, "cuda: the members are on one host")
+    seen = len(sizes(job))
+    until(lambda: sizes(job)[seen:], "a step on one host")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("2.18.3", "libnccl.so.2 is version 2.18.3; expected 2.19 or newer"),
+        (
+            "2.28.5",
+            "libnccl.so.2 is version 2.28.5, which crashes when members restart; expected 2.28.9 "
+            "or newer, or 2.27",
+        ),
+        ("damaged", "libnccl.so.2 of version 2.19.3 has no ncclCommAbort"),
+    ],
+)
+def test_a_library_that_does_not_serve_is_named(regroup, device_member, nccl, version, why):
+    words = elastic("4:4", "--shards", "6", "--plane", "nccl", *TWO_HOSTS)
+    job = regroup.run(*words, device_member, "device", STEPS, "0", env=nccl.env(version))
+    assert job.wait() != 0
+    assert f"--plane nccl: it is not viable: {why}; --plane staged fits" in job.err
+
+
+def test_a_requested_plane_nccl_serves_one_host_too(regroup, device_member, nccl):
+    """Within a host it is plane cuda."""
+    words = elastic("2:2", "--shards", "6", "--plane", "nccl")
+    job = regroup.start(*words, device_member, "device", STEPS, LEAF_MS, env=nccl.env())
+    wait_for_plane(regroup, "nccl: requested (--plane)")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert nccl.groups() == []
+
+
+def test_an_initialisation_that_hangs_leaves_the_gradients_to_the_host(
+    regroup, device_member, nccl
+):
+    words = elastic("2:2", *LINES, "--launcher", "fork", "-H", "a:1,b:1")
+    job = regroup.start(
+        *words, device_member, "device", STEPS, LEAF_MS,
+        env=nccl.env(faults="init-hang", REGROUP_NCCL_TIMEOUT="1"),
+    )  # fmt: skip
+    wait_for_plane(regroup, "nccl: the members are on 2 hosts (a, b)")
+    said = "nccl: generation 1 is not connected: ncclCommInitRankConfig: not done after 1 s"
+    until(lambda: job.err.count(said) == 2, said)
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert nccl.groups() == []
