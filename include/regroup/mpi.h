@@ -1,6 +1,7 @@
 // A Communicator over an MPI communicator of the program, for jobs of fixed size: the operations of
 // Regroup, with its bits, among ranks that MPI has started and connected. Compiled with the
-// program's own MPI, of which it calls point-to-point functions only: MPI never adds.
+// program's own MPI, of which it calls point-to-point functions only: MPI never adds. Link it as
+// any program of Regroup, by `pkg-config --cflags --libs --static regroup`.
 //
 //   MPI_Init(&argc, &argv);
 //   {
@@ -10,8 +11,6 @@
 //     auto status = (*comm)->allreduce(bytes, bytes, regroup::Dtype::kFloat32, deadline);
 //   }  // before MPI_Finalize
 //   MPI_Finalize();
-//
-// Link it as any program of Regroup: `pkg-config --cflags --libs --static regroup`.
 #pragma once
 
 #include <mpi.h>

@@ -18,7 +18,9 @@ class PointToPoint {
  public:
   virtual ~PointToPoint() = default;
 
+  // The rank of this process, from 0 to size() - 1; constant.
   [[nodiscard]] virtual int rank() const = 0;
+  // The number of ranks; constant.
   [[nodiscard]] virtual int size() const = 0;
   // Begins to send `data`, which stays until done() or cancel(). Messages of one tag (1 or 2)
   // between two ranks arrive in the order of the calls. Returns a number for done().

@@ -22,9 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/reference"
 INTERFACE = ROOT / "include/regroup"
 HEADERS = (  # of it, in the order of the page
-    "session.h", "state.h", "communicator.h", "operation.h", "optimizer.h", "checkpoint.h", "ps.h",
-    "status.h",
-    "types.h",
+    "session.h", "state.h", "communicator.h", "operation.h", "mpi.h", "point_to_point.h",
+    "optimizer.h", "checkpoint.h", "ps.h", "status.h", "types.h",
 )  # fmt: skip
 SCHEMAS = {
     "proto/wire.fbs": "Members, agents, coordinator and commands",
@@ -186,6 +185,7 @@ def function_of(statement: str, classes: list[str]) -> str | None:
         or "= delete" in statement
         or "= default" in statement
         or "operator" in head
+        or re.search(r"\)( const)? override\b", statement)  # described where it is declared
     ):
         return None
     is_field = classes and re.search(r"std::function<|=", head)
