@@ -21,7 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 1> kOpenMpi{"libmpi.so.40"};
-constexpr std::array<std::string_view, 2> kMpich{"libmpi.so.12", "libmpich.so.12"};
+// By the standard's ABI first: Intel MPI has its own version of MPICH's. Open MPI may get it, too.
+constexpr std::array<std::string_view, 3> kMpich{"libmpi_abi.so.1", "libmpi.so.12",
+                                                 "libmpich.so.12"};
+constexpr std::string_view kNames =
+    "libmpi.so.40 (Open MPI), libmpi_abi.so.1 or libmpi.so.12 (MPICH)";
 
 bool is_file(const fs::path& file) {
   std::error_code ignored;
@@ -62,8 +66,7 @@ base::Result<std::string> library_of_mpirun(const std::string& path) {
     for (const fs::path& file : {program, real}) {
       if (auto found = library_in(file.parent_path().parent_path(), mpich)) return *found;
     }
-    return base::unavailable(fmt::format(
-        "no libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH) belongs to {}", program.string()));
+    return base::unavailable(fmt::format("no {} belongs to {}", kNames, program.string()));
   }
   return base::unavailable("no mpirun in PATH");
 }
@@ -74,8 +77,7 @@ base::Result<std::string> find_library(const std::string& place, const std::stri
   if (place.empty()) return library_of_mpirun(path);
   if (is_file(place)) return place;
   if (auto found = library_in(place, false)) return *found;
-  return base::unavailable(
-      fmt::format("no libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH) in {}", place));
+  return base::unavailable(fmt::format("no {} in {}", kNames, place));
 }
 
 }  // namespace regroup::collective::mpi

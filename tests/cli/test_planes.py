@@ -118,7 +118,8 @@ def test_a_requested_plane_is_used(regroup, device_member):
             "mpi",
             "host",
             ("--mpi-dir", "/nowhere"),
-            "it is not viable: no libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH) in /nowhere; "
+            "it is not viable: no libmpi.so.40 (Open MPI), libmpi_abi.so.1 or libmpi.so.12 (MPICH) "
+            "in /nowhere; "
             "--plane shm",
         ),
         (

@@ -1,5 +1,6 @@
 // Values of constants: mpi.h of Open MPI 4 and 5, and of MPICH, whose ABI ("MPICH ABI Compatibility
-// Initiative", libmpi.so.12) fixes them.
+// Initiative", libmpi.so.12) fixes them; and the ABI of the MPI standard, version 5.0, section 20
+// (libmpi_abi.so.1).
 #include "tools/mpi/api.h"
 
 #include <dlfcn.h>
@@ -45,6 +46,16 @@ struct MpichConstants {
   static constexpr int kByte = 0x4c00010d;
 };
 
+struct StandardConstants {
+  static constexpr std::uintptr_t kWorld = 0x101;
+  static constexpr std::uintptr_t kByte = 0x247;
+};
+
+// MPICH has the functions of the standard ABI in both its libraries, so only the name tells.
+bool has_standard_abi(const std::string& library) {
+  return library.substr(library.rfind('/') + 1).starts_with("libmpi_abi.so");
+}
+
 base::Status missing(const std::string& library) {
   const char* why = ::dlerror();
   return base::unavailable(fmt::format("{}: {}", library, why == nullptr ? "no reason" : why));
@@ -69,17 +80,18 @@ bool find_all(void* library, Functions<Handle>& f) {
 template <class Handle>
 class ApiOf final : public Api {
  public:
-  ApiOf(const Functions<Handle>& functions, Handle world, Handle byte)
-      : f_(functions), world_(world), byte_(byte) {}
+  // `abi`: behind the version.
+  ApiOf(const Functions<Handle>& functions, Handle world, Handle byte, const char* abi)
+      : f_(functions), world_(world), byte_(byte), abi_(abi) {}
 
   std::string version() override {
     std::array<char, kMostVersionBytes> text{};
     int length = 0;
     f_.MPI_Get_library_version(text.data(), &length);
     const std::string all(text.data(), static_cast<std::size_t>(length));
-    if (!all.starts_with(kMpichVersion)) return all.substr(0, all.find_first_of(",\n"));
+    if (!all.starts_with(kMpichVersion)) return all.substr(0, all.find_first_of(",\n")) + abi_;
     const std::size_t begin = all.find_first_not_of(" \t", kMpichVersion.size());
-    return "MPICH " + all.substr(begin, all.find('\n') - begin);
+    return "MPICH " + all.substr(begin, all.find('\n') - begin) + abi_;
   }
   void init() override { f_.MPI_Init(nullptr, nullptr); }
   int rank() override {
@@ -127,16 +139,17 @@ class ApiOf final : public Api {
   const Functions<Handle> f_;
   const Handle world_;
   const Handle byte_;
+  const char* const abi_;
   std::vector<Handle> requests_;
   std::vector<bool> used_;  // by request
 };
 
 template <class Handle>
 base::Result<std::unique_ptr<Api>> api_of(void* library, const std::string& name, Handle world,
-                                          Handle byte) {
+                                          Handle byte, const char* abi = "") {
   Functions<Handle> functions{};
   if (!find_all(library, functions)) return missing(name);
-  return std::unique_ptr<Api>(std::make_unique<ApiOf<Handle>>(functions, world, byte));
+  return std::unique_ptr<Api>(std::make_unique<ApiOf<Handle>>(functions, world, byte, abi));
 }
 
 }  // namespace
@@ -145,6 +158,10 @@ base::Result<std::unique_ptr<Api>> api_of(void* library, const std::string& name
 base::Result<std::unique_ptr<Api>> load(const std::string& library) {
   void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) return missing(library);
+  if (has_standard_abi(library)) {
+    return api_of<void*>(handle, library, reinterpret_cast<void*>(StandardConstants::kWorld),
+                         reinterpret_cast<void*>(StandardConstants::kByte), " (standard ABI)");
+  }
   void* const world = ::dlsym(handle, "ompi_mpi_comm_world");
   void* const byte = ::dlsym(handle, "ompi_mpi_byte");
   if (world != nullptr && byte != nullptr) return api_of<void*>(handle, library, world, byte);
@@ -153,7 +170,7 @@ base::Result<std::unique_ptr<Api>> load(const std::string& library) {
   const std::string version = (*mpich)->version();
   if (version.starts_with("MPICH ")) return mpich;
   return base::unavailable(
-      fmt::format("{}: expected Open MPI or MPICH, got \"{}\"", library, version));
+      fmt::format("{}: expected Open MPI, MPICH or libmpi_abi.so.1, got \"{}\"", library, version));
 }
 
 }  // namespace regroup::mpi

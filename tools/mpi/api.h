@@ -1,6 +1,6 @@
 // The MPI functions that a carrier uses, of a library loaded at run time. One program serves Open
-// MPI 4 and 5 and MPICH: their handles differ (pointers to exported objects; integers), the
-// functions do not.
+// MPI 4 and 5, MPICH, and every MPI with the standard's ABI: their handles differ (pointers to
+// exported objects; integers; fixed addresses), the functions do not.
 #pragma once
 
 #include <cstddef>

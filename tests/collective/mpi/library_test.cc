@@ -41,7 +41,14 @@ TEST_F(MpiLibrary, IsThatOfADirectoryOrTheFileItself) {
   EXPECT_EQ(*find_library(at("c"), ""), debian);
   EXPECT_EQ(*find_library(debian, ""), debian);
   EXPECT_EQ(find_library(at("none"), "").status().message(),
-            "no libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH) in " + at("none"));
+            "no libmpi.so.40 (Open MPI), libmpi_abi.so.1 or libmpi.so.12 (MPICH) in " + at("none"));
+}
+
+// Intel MPI has an own version of the library of MPICH's ABI.
+TEST_F(MpiLibrary, IsThatOfTheStandardAbiWhereMpichHasBoth) {
+  const std::string abi = add("a/lib/libmpi_abi.so.1");
+  add("a/lib/libmpi.so.12");
+  EXPECT_EQ(*find_library(at("a"), ""), abi);
 }
 
 TEST_F(MpiLibrary, IsThatOfTheFirstMpirunInPath) {
