@@ -14,6 +14,6 @@ template class base::Variant<
     proto::PeerSuspect, proto::NodeUp, proto::NodeSilent, proto::NodeLost, proto::NodesKnown,
     proto::StartSource, proto::SourceStatus, proto::StartTarget, proto::TargetStatus,
     proto::EndTransfer, proto::Diverged, proto::Failure, proto::DeviceLine,
-    proto::AllocateDeviceMemory, proto::DeviceMemory>;
+    proto::AllocateDeviceMemory, proto::DeviceMemory, proto::CarrierLost>;
 
 }  // namespace regroup

@@ -152,7 +152,7 @@ using Body =
                   Hello, JobDone, StatusRequest, StatusReply, ResizeRequest, NoticeRequest,
                   KillRequest, Reply, PeerAddresses, PeerSuspect, NodeUp, NodeSilent, NodeLost,
                   NodesKnown, StartSource, SourceStatus, StartTarget, TargetStatus, EndTransfer,
-                  Diverged, Failure, DeviceLine, AllocateDeviceMemory, DeviceMemory>;
+                  Diverged, Failure, DeviceLine, AllocateDeviceMemory, DeviceMemory, CarrierLost>;
 
 struct Message {
   Incarnation incarnation = 0;  // the coordinator's if it is the sender, else of the last one heard

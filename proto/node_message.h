@@ -70,6 +70,14 @@ struct Diverged {
   bool operator==(const Diverged&) const = default;
 };
 
+// Member -> agent -> coordinator: no message of that generation goes through the MPI of plane mpi
+// any more; they go over ucx.
+struct CarrierLost {
+  Generation generation = 0;
+  std::string why;
+  bool operator==(const CarrierLost&) const = default;
+};
+
 // Number of a state transfer (a joining member catches up while the others train:
 // docs/design/catch_up.md), from 1 to kMaxTransfer. Each incarnation of the coordinator cycles
 // through 4,095 numbers of its own.

@@ -41,6 +41,12 @@ inline fb::DivergedT table(const Diverged& m) {
   return t;
 }
 inline Diverged plain(const fb::DivergedT& t) { return {t.member, t.why}; }
+inline fb::CarrierLostT table(const CarrierLost& m) {
+  fb::CarrierLostT t;
+  t.generation = m.generation, t.why = m.why;
+  return t;
+}
+inline CarrierLost plain(const fb::CarrierLostT& t) { return {t.generation, t.why}; }
 inline fb::NodeUpT table(const NodeUp& m) {
   fb::NodeUpT t;
   t.node = m.node, t.name = m.name, t.slots = m.slots, t.leased = m.leased, t.for_now = m.for_now;

@@ -43,6 +43,7 @@ void sanitize_body(proto::HelloReply* m) {
   for (proto::MemberPlanes& one : m->planes) sanitize(&one.planes);
 }
 void sanitize_body(proto::PeerSuspect* m) { sanitize(&m->why); }
+void sanitize_body(proto::CarrierLost* m) { sanitize(&m->why); }
 void sanitize_body(proto::SourceStatus* m) {
   sanitize(&m->endpoints, kLongestField);
   sanitize(&m->why);

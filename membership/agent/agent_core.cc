@@ -102,12 +102,23 @@ void AgentCore::on_member(proto::MemberId id, const proto::Body& body) {
     if (peer_addresses_.add(id, *addresses)) send_peer_addresses();
   } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&body)) {
     emit(ToCoordinator{*suspect});
+  } else if (const auto* carrier = std::get_if<proto::CarrierLost>(&body)) {
+    on_carrier_lost(*carrier);
   } else if (const auto* diverged = std::get_if<proto::Diverged>(&body)) {
     emit(ToCoordinator{proto::Diverged{id, diverged->why}});
   } else if (std::holds_alternative<proto::Drained>(body)) {
     member->drained = true;
     emit(ToCoordinator{proto::MemberDrained{id}});
   }
+}
+
+// All members of the host may say so; the first knows why.
+void AgentCore::on_carrier_lost(const proto::CarrierLost& lost) {
+  if (lost.generation != world_->generation || awaits_world() ||
+      carrier_lost_.generation == lost.generation)
+    return;
+  carrier_lost_ = lost;
+  emit(ToCoordinator{lost});
 }
 
 // Before World 1 the job can be relaunched, so the agent drops the declaration of a launch once all
@@ -229,6 +240,8 @@ void AgentCore::on_hello() {
   reply.declared = arena_.declaration();
   emit(ToCoordinator{std::move(reply)});
   send_peer_addresses();
+  if (carrier_lost_.generation == world_->generation && world_->generation > 0)
+    emit(ToCoordinator{carrier_lost_});
   for (const auto& [id, member] : members_.all()) {
     if (member.is_ready() && world_->rank_of(id) < 0)
       emit(ToCoordinator{proto::MemberReady{*member.slot, member.join, member.planes}});

@@ -42,9 +42,9 @@ class AgentCore {
 
   // Handles a message. From the coordinator: Start, Hello, Query, Revoke, Announce, PeerAddresses,
   // Notice, Kill, StartSource, StartTarget, EndTransfer, JobDone. From a member: Join, Ready,
-  // PeerAddresses, PeerSuspect, Diverged, Failure, Drained; the sender of a Join is the member that
-  // it names. Messages of a lower incarnation of the coordinator than the highest one seen are
-  // refused.
+  // PeerAddresses, PeerSuspect, CarrierLost, Diverged, Failure, Drained; the sender of a Join is
+  // the member that it names. Messages of a lower incarnation of the coordinator than the highest
+  // one seen are refused.
   [[nodiscard]] AgentEffects handle(AgentSender source, const proto::Message& message);
 
   // The kernel has released the robust mutex of `slot` (process::FutexWatcher reports it): its
@@ -93,6 +93,7 @@ class AgentCore {
   void on_coordinator(const proto::Body& body);
   void on_member(proto::MemberId id, const proto::Body& body);
   void on_join(const proto::Join& join);
+  void on_carrier_lost(const proto::CarrierLost& lost);
   void on_failure(proto::MemberId id, const proto::Failure& failure);
   void on_ready(const proto::Ready& ready, proto::MemberId id, LocalMember* member);
   void on_hello();
@@ -139,6 +140,7 @@ class AgentCore {
   std::shared_ptr<const proto::World> world_ = std::make_shared<const proto::World>();
   proto::Generation revoked_ = 0;     // highest generation revoked
   HostPeerAddresses peer_addresses_;  // of world_
+  proto::CarrierLost carrier_lost_;   // the newest that a member of this host has told
   NodeTransfer transfer_;
   AgentEffects effects_;  // emitted by the call in progress
 };

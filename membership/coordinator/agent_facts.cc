@@ -25,6 +25,7 @@ bool is_agent_message(const proto::Body& body) {
          std::holds_alternative<proto::HelloReply>(body) ||
          std::holds_alternative<proto::PeerAddresses>(body) ||
          std::holds_alternative<proto::PeerSuspect>(body) ||
+         std::holds_alternative<proto::CarrierLost>(body) ||
          std::holds_alternative<proto::SourceStatus>(body) ||
          std::holds_alternative<proto::TargetStatus>(body) ||
          std::holds_alternative<proto::Diverged>(body) ||

@@ -128,6 +128,8 @@ void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
     on_peer_addresses(node, *addresses);
   } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&message.body)) {
     on_peer_suspect(node, *suspect);
+  } else if (const auto* carrier = std::get_if<proto::CarrierLost>(&message.body)) {
+    on_carrier_lost(node, *carrier);
   } else if (const auto* diverged = std::get_if<proto::Diverged>(&message.body)) {
     // Which of the states is right is unknown, so the job does not resume from memory.
     if (own(diverged->member) && world_.rank_of(diverged->member) >= 0)

@@ -126,6 +126,7 @@ class Coordinator {
                                    const std::optional<proto::PlaneFacts>& planes);
   void recover_planes(proto::NodeId node, const std::vector<proto::MemberPlanes>& all);
   [[nodiscard]] bool sets_memory(proto::MemberId id) const;
+  void on_carrier_lost(proto::NodeId node, const proto::CarrierLost& lost);
   // False: all of `next` are members of the World.
   [[nodiscard]] bool refuse_newcomers(const std::vector<proto::MemberId>& next,
                                       const std::string& why);
@@ -182,6 +183,7 @@ class Coordinator {
   Stage stage_;
   proto::World world_;             // newest formed (or journaled); generation 0 before World 1
   proto::Generation highest_ = 0;  // that any agent knows
+  std::string carrier_lost_;       // why its plane is ucx in place of mpi; "": it is not
   Recovery recovery_;              // in kHello
   bool losses_due_ = false;        // the journal lacks lost members
 

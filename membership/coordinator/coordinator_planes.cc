@@ -90,6 +90,18 @@ bool Coordinator::refuse_newcomers(const std::vector<proto::MemberId>& next,
   return refused;
 }
 
+// Members change by themselves, with the same bits; the next World tries mpi again. The first host
+// that says so knows why: its loss is that of all.
+void Coordinator::on_carrier_lost(proto::NodeId node, const proto::CarrierLost& lost) {
+  if (stage_ == Stage::kRegrouping || world_.plane != proto::Plane::kMpi ||
+      lost.generation != world_.generation || !carrier_lost_.empty() ||
+      !has_member_on(world_, node))
+    return;
+  carrier_lost_ =
+      fmt::format("ucx in place of mpi: host {}: {}", nodes_.find(node)->name, lost.why);
+  outbox_.note(fmt::format("plane: {}", carrier_lost_));
+}
+
 void Coordinator::recover_planes(proto::NodeId node, const std::vector<proto::MemberPlanes>& all) {
   for (const proto::MemberPlanes& one : all) {
     MemberInfo* r = members_.edit(one.member);

@@ -201,6 +201,7 @@ void Coordinator::enter(const proto::World& world) {
   const bool other_plane = world_.plane && world.plane != world_.plane;
   world_ = world;
   highest_ = world.generation;
+  carrier_lost_.clear();
   stage_ = Stage::kSteady;
   limits_.enter_world();
   watch_.begin(awake_);

@@ -70,12 +70,13 @@ std::string Coordinator::status_json(base::TimePoint now) const {
   const auto seconds = [&](base::TimePoint at) {
     return std::chrono::duration<double>(at - began_).count();
   };
+  const auto plane = carrier_lost_.empty() ? world_.plane : proto::Plane::kUcx;
   json out{{"job", job_.id},
            {"incarnation", incarnation_},
            {"generation", world_.generation},
            {"why", world_.why},
-           {"plane", world_.plane ? json(proto::name_of(*world_.plane)) : json(nullptr)},
-           {"plane_why", world_.plane_why},
+           {"plane", plane ? json(proto::name_of(*plane)) : json(nullptr)},
+           {"plane_why", carrier_lost_.empty() ? world_.plane_why : carrier_lost_},
            {"size", world_.size()},
            {"min", policy_.min},
            {"max", policy_.max},

@@ -118,6 +118,34 @@ TEST_F(PlanesTest, AHostWhoseMembersAllHaveGradientsInOtherMemoryDoesNotEndTheJo
   expect_success(job);
 }
 
+TEST_F(PlanesTest, LostCarriersAreShownUntilTheNextWorld) {
+  SimOptions o = all_have(three_hosts(), {});
+  o.policy.plane = Plane::kMpi;
+  SimJob& job = start_on(std::move(o), 6);
+  const auto tell = [&](proto::NodeId node, proto::Generation generation, const char* why) {
+    return job.coordinator->handle(job.now, {Sender::Kind::kAgent, node},
+                                   {job.incarnation, proto::CarrierLost{generation, why}, node});
+  };
+  EXPECT_TRUE(tell(1, 9, "of another generation").empty());
+  EXPECT_THAT(status(job), HasSubstr(R"("plane":"mpi")"));
+  EXPECT_FALSE(tell(1, 1, "first").empty());  // for the user and the journal
+  EXPECT_TRUE(tell(2, 1, "second").empty());
+  EXPECT_THAT(status(job),
+              HasSubstr(R"("plane":"ucx","plane_why":"ucx in place of mpi: host h1: first")"));
+  job.kill(1);
+  ASSERT_TRUE(job.steady(2, 5) || job.steady(job.generation(), 6));
+  EXPECT_THAT(status(job), HasSubstr("\"plane_why\":\"mpi: requested (--plane)\""));
+  expect_success(job);
+}
+
+TEST_F(PlanesTest, LostCarriersAreToldOfNoOtherPlane) {
+  SimJob& job = start_on(all_have(three_hosts(), {}), 6);
+  EXPECT_TRUE(job.coordinator
+                  ->handle(job.now, {Sender::Kind::kAgent, 1},
+                           {job.incarnation, proto::CarrierLost{1, "forged"}, 1})
+                  .empty());
+}
+
 TEST_F(PlanesTest, ARestartedCoordinatorLearnsThePlanesAgain) {
   SimOptions o = all_have({}, facts_without(true, Plane::kCuda, "no libcuda.so.1"));
   SimJob& job = start(std::move(o));

@@ -93,6 +93,7 @@ inline std::vector<WireSample> wire_samples() {
       DeviceLine{5, 2, "GPU-6fca2c7a-0001-4f5b-b1f5-b2c4d3a09e11", 1000, 2, 500, 2 << 20},
       AllocateDeviceMemory{5, "GPU-6fca2c7a-0001-4f5b-b1f5-b2c4d3a09e11", 2560},
       DeviceMemory{5, 2 << 20, 1, true, "GPU 1: cuMemCreate"},
+      CarrierLost{5, "its regroup-mpi has ended"},
   };
   const std::vector<std::string> names = {
       "join",          "ready",          "drained",        "welcome",
@@ -105,7 +106,7 @@ inline std::vector<WireSample> wire_samples() {
       "node_silent",   "node_lost",      "nodes_known",    "start_source",
       "source_status", "start_target",   "target_status",  "end_transfer",
       "diverged",      "failure",        "device_line",    "allocate_device_memory",
-      "device_memory"};
+      "device_memory", "carrier_lost"};
   std::vector<WireSample> samples;
   for (std::size_t i = 0; i < bodies.size(); ++i)
     samples.push_back({names.at(i), {7, bodies[i], names.at(i) == "report" ? 2U : 0U}});

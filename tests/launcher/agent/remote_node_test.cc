@@ -93,15 +93,17 @@ TEST_F(RemoteNodeTest, EscapesControlCharactersInAnAgentsMessage) {
         proto::Body(proto::PeerSuspect{7, forged}),
         proto::Body(proto::TargetStatus{1, 7, 5, forged}),
         proto::Body(proto::SourceStatus{1, 5, forged, forged}),
-        proto::Body(proto::MemberReady{0, join}), proto::Body(proto::HelloReply{1, 0, {}, join})})
+        proto::Body(proto::MemberReady{0, join}), proto::Body(proto::HelloReply{1, 0, {}, join}),
+        proto::Body(proto::CarrierLost{1, forged})})
     node_.receive(Membership{{1, std::move(body), 0}});
-  ASSERT_EQ(facts_.size(), 6U);
+  ASSERT_EQ(facts_.size(), 7U);
   EXPECT_EQ(std::get<proto::MemberLost>(facts_[0]).why, fit);
   EXPECT_EQ(std::get<proto::PeerSuspect>(facts_[1]).why, fit);
   EXPECT_EQ(std::get<proto::TargetStatus>(facts_[2]).why, fit);
   EXPECT_EQ(std::get<proto::SourceStatus>(facts_[3]), (proto::SourceStatus{1, 5, fit, fit}));
   EXPECT_EQ(std::get<proto::MemberReady>(facts_[4]).join.model, fit);
   EXPECT_EQ(std::get<proto::HelloReply>(facts_[5]).declared->fingerprint, fit);
+  EXPECT_EQ(std::get<proto::CarrierLost>(facts_[6]).why, fit);
   node_.receive(HostNotice{5, forged});
   EXPECT_EQ(noticed_, fit);
 }

@@ -394,6 +394,16 @@ TEST_F(AgentTest, SealsOfLeavesThatCannotExistAreNotReported) {
   EXPECT_EQ(report->slots[0].seals, std::vector<proto::Seal>{sound});
 }
 
+TEST_F(AgentTest, TheFirstWordAboutLostCarriersOfTheGenerationIsPassedOnAndToldAgain) {
+  for (MemberId id : {0U, 1U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  const proto::CarrierLost first{1, "first"};
+  EXPECT_FALSE(sent<proto::CarrierLost>(from(0, proto::CarrierLost{2, "of no World"})));
+  EXPECT_EQ(sent<proto::CarrierLost>(from(1, first)), first);
+  EXPECT_FALSE(sent<proto::CarrierLost>(from(0, proto::CarrierLost{1, "second"})));
+  EXPECT_EQ(sent<proto::CarrierLost>(tell(proto::Hello{}, 2)), first);
+}
+
 TEST_F(AgentTest, HelloTellsEverythingAgain) {
   for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Start{.member = 3});
