@@ -160,6 +160,7 @@ def declarations(text: str) -> Iterator[tuple[str, str]]:
                 elif (
                     not kind
                     and visible
+                    and (said or not re.search(r"\)( const)? override\b", statement))
                     and (name := function_of(statement, [scope[0] for scope in scopes]))
                 ):
                     yield "::".join([*(scope[0] for scope in scopes), name]), said
@@ -185,7 +186,6 @@ def function_of(statement: str, classes: list[str]) -> str | None:
         or "= delete" in statement
         or "= default" in statement
         or "operator" in head
-        or re.search(r"\)( const)? override\b", statement)  # described where it is declared
     ):
         return None
     is_field = classes and re.search(r"std::function<|=", head)
