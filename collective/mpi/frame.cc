@@ -13,7 +13,7 @@ namespace regroup::collective::mpi {
 namespace {
 
 bool is_valid(const FrameHeader& header) {
-  return header.kind <= FrameKind::kBye && header.bytes <= kMostFrameBytes;
+  return header.kind <= FrameKind::kProbe && header.bytes <= kMostFrameBytes;
 }
 
 }  // namespace

@@ -14,13 +14,14 @@
 namespace regroup::collective::mpi {
 
 enum class FrameKind : std::uint32_t {
-  kHello,  // member to carrier, first: `from` is its rank
+  kHello,  // member to carrier, first: `from` is its rank; the answer: `number` is its process
   kReady,  // carrier to member: all carriers of the generation are connected
   kData,   // a message; `number` counts those from `from` to `to`
   kAck,    // `from` has received all messages of `to` up to `number`
   kNote,   // bytes of the carrier for the carrier of host `to`, and from that of host `from`
-  kFail,   // member to carrier: end now
+  kFail,   // member to carrier: end now; carrier to member: it ends, the bytes are the reason
   kBye,    // member to carrier, last: it needs the carrier no longer
+  kProbe,  // member to carrier, which returns it once the thread that calls MPI has had it
 };
 
 // Precedes the bytes of a frame, with its layout in memory: all hosts run the same program on the

@@ -18,6 +18,7 @@
 #include "base/unix_address.h"
 #include "launcher/pmi/wire.h"
 #include "launcher/process/environment.h"
+#include "launcher/process/time_limit.h"
 
 namespace regroup::mpi {
 namespace {
@@ -30,6 +31,8 @@ using collective::mpi::FrameReader;
 using collective::mpi::make_frame;
 
 constexpr std::chrono::seconds kLonelyLimit(10);  // without a member
+// Longer than the members of another host wait for an answer of theirs, who then say which it is.
+constexpr std::chrono::seconds kStallLimit(30);
 constexpr std::size_t kMostMembers = 4096;
 
 bool is_of_outer_launcher(const spec::Environment::value_type& variable) {
@@ -106,7 +109,7 @@ void Service::on_extras(process::Extras extras) {
   if (extras.inherited.valid()) ::dup2(extras.inherited.get(), process::kInheritedFd);
   const auto post = [this](auto call) { boost::asio::post(loop_, std::move(call)); };
   exchange_ = std::make_unique<Exchange>(
-      options_.library, hosts(),
+      options_.library, hosts(), process::time_limit(options_.environment, kStallLimit),
       ExchangeEvents{
           .ready =
               [this, post](const std::string& version) {
@@ -116,7 +119,12 @@ void Service::on_extras(process::Extras extras) {
               [this, post](std::vector<std::byte> frame) {
                 post([this, frame = std::move(frame)] { on_frame(frame); });
               },
-          .failed = [this, post](const std::string& why) { post([this, why] { fail(why); }); }});
+          .failed = [this, post](const std::string& why) { post([this, why] { fail(why); }); },
+          .name_of =
+              [host_of = options_.host_of](int host) {
+                return fmt::format("the host of rank {}",
+                                   std::ranges::find(host_of, host) - host_of.begin());
+              }});
 }
 
 // What MPI prints from now on is about the end of other carriers, which the members handle. The
@@ -134,13 +142,22 @@ void Service::on_ready(const std::string& version) {
     write(member, make_frame({.kind = FrameKind::kReady}));
 }
 
+// The members tell the coordinator.
 void Service::fail(const std::string& why) {
-  say(fmt::format("generation {}: {}; messages go over ucx", options_.generation, why));
-  end();
+  if (members_.empty())
+    say(fmt::format("generation {}: {}; messages go over ucx", options_.generation, why));
+  end(why);
 }
 
-void Service::end() {
+void Service::end(const std::string& why) {
   failed_ = true;
+  tell_end(why);
+}
+
+// `why` empty: a member has asked for it, or gone.
+void Service::tell_end(const std::string& why) {
+  for (const auto& [rank, member] : members_)
+    write(member, make_frame({.kind = FrameKind::kFail}, std::as_bytes(std::span(why))));
   loop_.stop();
 }
 
@@ -214,8 +231,15 @@ bool Service::take(const MemberPointer& member, Frame frame) {
     for_host_0 ? route(*message) : pmi_->tell(*message);
     return true;
   }
-  if (header.kind == FrameKind::kFail) return end(), true;
+  if (header.kind == FrameKind::kFail) return end(""), true;
   if (header.kind == FrameKind::kBye) return member->bye = true;
+  if (header.kind == FrameKind::kProbe && exchange_) {
+    exchange_->visit([this, member] {
+      boost::asio::post(loop_,
+                        [this, member] { write(member, make_frame({.kind = FrameKind::kProbe})); });
+    });
+    return true;
+  }
   const bool valid = (header.kind == FrameKind::kData || header.kind == FrameKind::kAck) &&
                      header.from == *member->rank && is_rank(header.to) && ready_;
   if (!valid) return false;
@@ -228,6 +252,8 @@ bool Service::take(const MemberPointer& member, Frame frame) {
 void Service::hello(const MemberPointer& member, int rank) {
   member->rank = rank;
   members_[rank] = member;
+  write(member,
+        make_frame({.kind = FrameKind::kHello, .number = static_cast<std::uint64_t>(::getpid())}));
   if (ready_) write(member, make_frame({.kind = FrameKind::kReady}));
   for (const SharedFrame& frame : std::exchange(early_[rank], {})) write(member, frame);
 }
@@ -238,7 +264,7 @@ void Service::lose(const MemberPointer& member) {
   const auto known = members_.find(*member->rank);
   if (known != members_.end() && known->second == member) members_.erase(known);
   // One that ends without kBye has failed, or sends by UCX from now on.
-  if (members_.empty() || !member->bye) loop_.stop();
+  if (members_.empty() || !member->bye) tell_end("");
 }
 
 void Service::write(const MemberPointer& member, SharedFrame frame) {

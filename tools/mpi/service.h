@@ -64,7 +64,8 @@ class Service {
   void on_frame(const std::vector<std::byte>& frame);
   void on_ready(const std::string& version);
   void fail(const std::string& why);
-  void end();
+  void end(const std::string& why);
+  void tell_end(const std::string& why);
 
   [[nodiscard]] pmi::MpiEvents pmi_events();
   void on_extras(process::Extras extras);
