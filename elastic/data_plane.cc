@@ -98,8 +98,11 @@ base::Status DataPlane::open_carrier() {
   if (!settings)
     return base::unavailable("plane mpi: this process was not started with --plane mpi");
   REGROUP_ASSIGN_OR_RETURN(
-      auto carrier,
-      collective::mpi::open_carrier(*settings, self_.arena(), self_.world(), self_.slot_id()));
+      auto carrier, collective::mpi::open_carrier(
+                        *settings, self_.arena(), self_.world(), self_.slot_id(),
+                        [this, generation = self_.world().generation](const std::string& why) {
+                          self_.tell_carrier_lost(generation, why);
+                        }));
   collective::ucx::attach_carrier(*mesh_, std::move(carrier));
   return {};
 }

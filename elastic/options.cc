@@ -111,6 +111,11 @@ std::optional<collective::mpi::CarrierSettings> carrier_settings(const Environme
                                        .path = own_variable("PATH"),
                                        .job = env.job};
   if (out.program.empty()) return std::nullopt;
+  double factor = 1;  // the launcher has refused another one
+  if (parse("REGROUP_TIME_LIMIT_FACTOR", 0.01, 1000.0, &factor).ok()) {
+    for (base::Duration* limit : {&out.limits.start, &out.limits.answer})
+      *limit = std::chrono::duration_cast<base::Duration>(*limit * factor);
+  }
   out.folder = std::filesystem::path(env.agent_socket).parent_path();
   for (char** each = environ; *each != nullptr; ++each) out.environment.emplace_back(*each);
   return out;

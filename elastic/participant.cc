@@ -383,6 +383,10 @@ void Participant::suspect(proto::MemberId member, const std::string& why) {
   (void)link_.send(proto::PeerSuspect{member, why}).ok();
 }
 
+void Participant::tell_carrier_lost(proto::Generation generation, const std::string& why) {
+  (void)link_.send(proto::CarrierLost{generation, why}).ok();
+}
+
 void Participant::end_diverged(const std::string& why) {
   const auto released = [&] {
     return own_slot().leave_request.load(std::memory_order_acquire) == shmem::kNow;

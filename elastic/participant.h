@@ -96,6 +96,8 @@ class Participant {
   [[nodiscard]] base::Status publish_address(std::span<const std::byte> address);
   [[nodiscard]] std::optional<std::vector<std::byte>> address_of(proto::MemberId member);
   // Reports to the agent that another member does not respond.
+  // Tells why the generation goes on without the carriers of plane mpi.
+  void tell_carrier_lost(proto::Generation generation, const std::string& why);
   void suspect(proto::MemberId member, const std::string& why);
   // Reports that members hold different states, and waits some seconds for the end of the job. Rank
   // 0 reports at once, the others only if rank 0 could not.

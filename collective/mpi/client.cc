@@ -1,9 +1,13 @@
 // Notes between the carriers of two members begin with a NoteKind.
 #include "collective/mpi/client.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +19,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kAttemptInterval(20);
 constexpr std::chrono::seconds kCloseTimeout(2);
+// A member that waits looks this often; if more time has passed, it computed or stood still.
+constexpr std::chrono::milliseconds kLongestLook(500);
+constexpr int kProbesPerLimit = 4;
+constexpr const char* kConfused = "regroup-mpi has sent what it never sends";
+constexpr const char* kEnded = "regroup-mpi has ended";
 
 enum class NoteKind : std::uint8_t {
   kConnect,  // says nothing; makes the mesh connect, which it does from the lower rank only
@@ -74,7 +83,7 @@ std::uint64_t Client::send(int to, Input header, Input data) {
   unacknowledged_ += frame->size();
   peer.kept.push_back({peer.sent, frame});
   const std::uint64_t number = writer_.put(std::move(frame));
-  if (!writer_.flush(socket_.get()).ok()) fail();
+  if (!writer_.flush(socket_.get()).ok()) fail(kEnded);
   return number;
 }
 
@@ -93,45 +102,110 @@ void Client::connect() {
   if (!address.ok() || !socket.valid() ||
       ::connect(socket.get(), address->get(), address->size) != 0)
     return;
-  if (!base::is_of_this_user(socket.get())) return fail();
+  if (!base::is_of_this_user(socket.get())) return fail("its socket is another user's");
   socket_ = std::move(socket);
   phase_ = Phase::kStarting;
 }
 
 bool Client::progress() {
+  if (phase_ == Phase::kOver && (process_.valid() || !loss_.empty()) &&
+      base::SystemClock().now() >= lost_at_ + options_.limits.end) {
+    end_process();  // a stopped one has not read that it must end
+    tell_loss();
+  }
   if (phase_ == Phase::kConnecting) connect();
-  if (!socket_.valid()) return false;
+  const bool heard = exchange_frames();
+  if (phase_ != Phase::kOver) watch(heard);
+  return heard;
+}
+
+// True if a frame has come, or the process has ended.
+bool Client::exchange_frames() {
   bool moved = false;
   while (socket_.valid()) {
     Frame frame;
     const auto read = reader_.next(socket_.get(), &frame);
-    if (read == FrameReader::Read::kEnd) return fail(), true;
+    if (read == FrameReader::Read::kEnd) return fail(kEnded), true;
     if (read == FrameReader::Read::kLater) break;
     on_frame(std::move(frame));
     moved = true;
   }
-  if (socket_.valid() && !writer_.flush(socket_.get()).ok()) fail();
+  if (socket_.valid() && !writer_.flush(socket_.get()).ok()) fail(kEnded);
   return moved;
+}
+
+// Data and acks come from the thread that calls MPI, as do answers to probes: whatever is heard is
+// a sign that it is alive. Until then the mesh serves, so a start may be slow.
+void Client::watch(bool heard) {
+  const base::TimePoint now = base::SystemClock().now();
+  const auto passed = now - std::exchange(last_look_, now);
+  waited_ += std::min<base::Duration>(passed, kLongestLook);
+  const auto seconds = [](base::Duration limit) {
+    return std::chrono::duration<double>(limit).count();
+  };
+  if (phase_ != Phase::kReady) {
+    if (waited_ >= options_.limits.start)
+      fail(fmt::format("MPI has not connected the hosts for {:.3g} s",
+                       seconds(options_.limits.start)));
+    return;
+  }
+  if (heard) waited_ = {};
+  if (probing_ && waited_ >= options_.limits.answer) {
+    return fail(
+        fmt::format("regroup-mpi (process {}) has not answered for {:.3g} s: it is stopped, or "
+                    "stuck in the MPI",
+                    pid_, seconds(options_.limits.answer)));
+  }
+  if (probing_ || waited_ < options_.limits.answer / kProbesPerLimit) return;
+  probing_ = true;
+  waited_ = {};
+  writer_.put(make_frame({.kind = FrameKind::kProbe, .from = options_.rank}));
+  if (!writer_.flush(socket_.get()).ok()) fail(kEnded);
+}
+
+// The number is not another process's: the carrier process is at the other end of the socket.
+void Client::adopt_process(std::uint64_t pid) {
+  pid_ = static_cast<pid_t>(pid);
+  process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+}
+
+void Client::tell_loss() {
+  const std::string why = std::exchange(loss_, {});
+  if (!why.empty() && options_.on_lost) options_.on_lost(why);
+}
+
+void Client::end_process() {
+  if (!process_.valid()) return;
+  static_cast<void>(::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0));
+  process_.reset();
 }
 
 void Client::on_frame(Frame frame) {
   const FrameHeader& header = frame.header;
   const bool from_member = header.from >= 0 && index(header.from) < peers_.size();
   switch (header.kind) {
+    case FrameKind::kHello:
+      return adopt_process(header.number);
     case FrameKind::kReady:
       phase_ = Phase::kReady;
+      waited_ = {};
       return;
+    case FrameKind::kProbe:
+      probing_ = false;
+      return;
+    case FrameKind::kFail:
+      return fail({reinterpret_cast<const char*>(frame.bytes.get()), header.bytes});
     case FrameKind::kData:
-      return from_member ? on_data(std::move(frame)) : fail();
+      return from_member ? on_data(std::move(frame)) : fail(kConfused);
     case FrameKind::kAck:
-      return from_member ? acknowledged(header.from, header.number) : fail();
+      return from_member ? acknowledged(header.from, header.number) : fail(kConfused);
     case FrameKind::kNote:
-      if (header.to < 0 || header.to >= hosts_ || !is_leader()) return fail();
+      if (header.to < 0 || header.to >= hosts_ || !is_leader()) return fail(kConfused);
       notes_.push_back(
           {leader_of(header.to), note_of(NoteKind::kCarrier, {frame.bytes.get(), header.bytes})});
       return;
     default:
-      return fail();
+      return fail(kConfused);
   }
 }
 
@@ -139,7 +213,7 @@ void Client::on_data(Frame frame) {
   const int from = frame.header.from;
   Peer& peer = peers_[index(from)];
   if (peer.over) return;
-  if (frame.header.number != peer.received + 1) return fail();
+  if (frame.header.number != peer.received + 1) return fail(kConfused);
   peer.received += 1;
   writer_.put(make_frame(
       {.kind = FrameKind::kAck, .from = options_.rank, .to = from, .number = peer.received}));
@@ -152,9 +226,11 @@ void Client::acknowledged(int by, std::uint64_t number) {
     unacknowledged_ -= kept.front().frame->size();
 }
 
-void Client::fail() {
+void Client::fail(const std::string& why) {
   if (phase_ == Phase::kOver) return;
   phase_ = Phase::kOver;
+  loss_ = why;
+  lost_at_ = base::SystemClock().now();
   if (socket_.valid()) {
     FrameWriter last;  // else the process ends when the socket is closed without kBye
     last.put(make_frame({.kind = FrameKind::kFail, .from = options_.rank}));
@@ -190,7 +266,7 @@ void Client::on_note(int from, Input note) {
           {.kind = FrameKind::kNote, .from = options_.host_of[index(from)], .to = host()}, bytes));
       return;
     case NoteKind::kOver:
-      return fail();
+      return fail("");
     case NoteKind::kQuery:
       peer.over = true;
       notes_.push_back(
@@ -223,6 +299,8 @@ void Client::close(bool revoked) {
     ::poll(&entry, 1, 10);
     if (!writer_.flush(socket_.get()).ok()) break;
   }
+  const bool is_stuck = probing_ && waited_ >= options_.limits.answer / kProbesPerLimit;
+  if (phase_ == Phase::kOver || is_stuck) end_process();
   socket_.reset();
   phase_ = Phase::kOver;
 }

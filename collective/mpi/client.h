@@ -6,8 +6,12 @@
 // and needs no new generation.
 #pragma once
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,12 +23,26 @@
 
 namespace regroup::collective::mpi {
 
+// How long a member waits for its carrier process. Only time counts in which it waits in an
+// operation.
+struct ClientLimits {
+  base::Duration start = std::chrono::seconds(120);  // until its MPI has connected all hosts
+  base::Duration answer = std::chrono::seconds(10);  // while it neither answers nor brings anything
+  // After its loss: until it is killed if it has not ended, and the loss is told. The loss of a
+  // member, which revokes the generation, ends all carrier processes, too.
+  base::Duration end = std::chrono::seconds(1);
+};
+
 struct ClientOptions {
   int rank = 0;              // of this member in the World
   std::vector<int> host_of;  // by rank: number of its host among those of the World
   std::string socket;        // abstract name of the carrier process of this host
   // Greatest number of bytes that are not acknowledged: the mesh sends further messages.
   std::size_t window = std::size_t{256} << 20;
+  ClientLimits limits = {};
+  // Called once if this member is the first to learn why nothing is carried any more: a sentence
+  // about the carrier process of its host. May be empty.
+  std::function<void(const std::string& why)> on_lost = {};
 };
 
 class Client final : public Carrier {
@@ -43,8 +61,9 @@ class Client final : public Carrier {
   [[nodiscard]] pollfd awaited() const override;
   void close(bool revoked) override;
 
-  // Ends the carrier: no process could be started. The members of all hosts learn of it.
-  void fail();
+  // Ends the carrier: no process could be started. The members of all hosts learn of it, and
+  // on_lost() why, unless that is empty.
+  void fail(const std::string& why);
 
  private:
   enum class Phase { kConnecting, kStarting, kReady, kOver };
@@ -65,6 +84,11 @@ class Client final : public Carrier {
   [[nodiscard]] int leader_of(int host) const;
   [[nodiscard]] static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   void connect();
+  [[nodiscard]] bool exchange_frames();
+  void watch(bool heard);
+  void adopt_process(std::uint64_t pid);
+  void end_process();
+  void tell_loss();
   void on_frame(Frame frame);
   void on_data(Frame frame);
   void acknowledged(int by, std::uint64_t number);
@@ -74,6 +98,13 @@ class Client final : public Carrier {
   Phase phase_ = Phase::kConnecting;
   base::Fd socket_;
   base::TimePoint next_attempt_{};
+  pid_t pid_ = 0;     // of the carrier process
+  base::Fd process_;  // its pidfd
+  base::TimePoint lost_at_{};
+  std::string loss_;             // why; "": another member knows, or it has been told
+  base::TimePoint last_look_{};  // when progress() was called last
+  base::Duration waited_{};      // for the start; then since the carrier process was heard
+  bool probing_ = false;         // a probe is not answered
   FrameReader reader_;
   FrameWriter writer_;
   std::vector<Peer> peers_;         // by rank

@@ -115,7 +115,8 @@ std::string why_not_viable(const CarrierSettings& settings) {
 
 Result<std::unique_ptr<Carrier>> open_carrier(const CarrierSettings& settings,
                                               const shmem::Arena& arena, const proto::World& world,
-                                              proto::SlotId self) {
+                                              proto::SlotId self,
+                                              std::function<void(const std::string&)> on_lost) {
   const int rank = world.rank_of(self);
   std::vector<int> host_of = hosts_of(world);
   REGROUP_ASSIGN_OR_RETURN(std::string name, socket_name(arena, world.generation));
@@ -123,11 +124,16 @@ Result<std::unique_ptr<Carrier>> open_carrier(const CarrierSettings& settings,
   const bool leads = std::ranges::find(host_of, host) - host_of.begin() == rank;
   std::vector<std::string> words;
   if (leads) words = words_of(settings, world.generation, host, host_of);
-  auto client = std::make_unique<Client>(
-      ClientOptions{.rank = rank, .host_of = std::move(host_of), .socket = name});
+  auto client = std::make_unique<Client>(ClientOptions{.rank = rank,
+                                                       .host_of = std::move(host_of),
+                                                       .socket = name,
+                                                       .limits = settings.limits,
+                                                       .on_lost = std::move(on_lost)});
   if (leads) {
     auto listener = listen_at(name);
-    if (!listener.ok() || !start(settings, *listener, std::move(words)).ok()) client->fail();
+    base::Status started = listener.status();
+    if (started.ok()) started = start(settings, *listener, std::move(words));
+    if (!started.ok()) client->fail(started.message());
     // Connects at once: the process ends if no member does.
     static_cast<void>(client->progress());
   }

@@ -24,6 +24,14 @@ TEST_F(CarrierSettings, NameTheProgramInAJobWithPlaneMpi) {
   EXPECT_EQ(settings->program, "/bin/regroup-mpi");
 }
 
+TEST_F(CarrierSettings, ScaleTheirLimits) {
+  ::setenv("REGROUP_PLANE", "mpi", 1);
+  ::setenv("REGROUP_TIME_LIMIT_FACTOR", "0.5", 1);
+  EXPECT_EQ(carrier_settings({})->limits.answer, std::chrono::seconds(5));
+  EXPECT_EQ(carrier_settings({})->limits.start, std::chrono::seconds(60));
+  ::unsetenv("REGROUP_TIME_LIMIT_FACTOR");
+}
+
 // Else each join of any job would look for an MPI in the file system.
 TEST_F(CarrierSettings, AreEmptyInOtherJobs) { EXPECT_FALSE(carrier_settings({})); }
 

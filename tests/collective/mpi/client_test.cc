@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "base/fd.h"
 #include "base/status.h"
@@ -43,7 +46,14 @@ class MpiClient : public ::testing::Test {
       ASSERT_EQ(::bind(here.listener.get(), address->get(), address->size), 0);
       ASSERT_EQ(::listen(here.listener.get(), 1), 0);
       here.member = std::make_unique<Client>(
-          ClientOptions{.rank = host, .host_of = {0, 1}, .socket = name, .window = 1000});
+          ClientOptions{.rank = host,
+                        .host_of = {0, 1},
+                        .socket = name,
+                        .window = 1000,
+                        .limits = limits_,
+                        .on_lost = [this, host](const std::string& why) {
+                          lost_[static_cast<std::size_t>(host)].push_back(why);
+                        }});
     }
   }
   // From the first member to the other.
@@ -62,6 +72,30 @@ class MpiClient : public ::testing::Test {
     ASSERT_TRUE(
         eventually([&] { return pump(), member(0).carries(1, 1) && member(1).carries(0, 1); }));
   }
+  // Makes each carrier process one that does nothing.
+  void make_processes() {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        for (;;) ::pause();
+      }
+      processes_[i] = pid;
+      hosts_[i].writer.put(
+          make_frame({.kind = FrameKind::kHello, .number = static_cast<std::uint64_t>(pid)}));
+    }
+  }
+  bool is_dead(std::size_t host) {
+    int status = 0;
+    return processes_[host] == 0 ||
+           (::waitpid(processes_[host], &status, WNOHANG) > 0 && (processes_[host] = 0, true));
+  }
+  void TearDown() override {
+    for (const pid_t pid : processes_) {
+      if (pid == 0) continue;
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+  }
   // Advances both members and carriers. `loses`: the carriers drop frames of data.
   void pump(bool loses = false) {
     for (std::size_t i = 0; i < 2; ++i) {
@@ -71,6 +105,8 @@ class MpiClient : public ::testing::Test {
              host.reader.next(host.socket.get(), &frame) == FrameReader::Read::kFrame) {
         const FrameKind kind = frame.header.kind;
         if (kind == FrameKind::kFail) failed_[i] = true;
+        if (kind == FrameKind::kProbe && answers_)
+          ++answered_, host.writer.put(make_frame({.kind = FrameKind::kProbe}));
         if (kind != FrameKind::kAck && (kind != FrameKind::kData || loses)) continue;
         hosts_[1 - i].writer.put(make_frame(frame.header, {frame.bytes.get(), frame.header.bytes}));
       }
@@ -89,7 +125,24 @@ class MpiClient : public ::testing::Test {
 
   std::array<Host, 2> hosts_;
   std::array<std::vector<std::string>, 2> arrived_, returned_;
+  std::array<std::vector<std::string>, 2> lost_;
+  std::array<pid_t, 2> processes_{};
   std::array<bool, 2> failed_{};
+  ClientLimits limits_;
+  bool answers_ = true;  // the carriers do, to probes
+  int answered_ = 0;
+};
+
+class MpiClientWithShortLimits : public MpiClient {
+ protected:
+  MpiClientWithShortLimits() {
+    limits_.answer = std::chrono::milliseconds(200);
+    limits_.end = std::chrono::milliseconds(100);
+  }
+};
+class MpiClientWithAShortStart : public MpiClient {
+ protected:
+  MpiClientWithAShortStart() { limits_.start = std::chrono::milliseconds(300); }
 };
 
 using Texts = std::vector<std::string>;
@@ -195,10 +248,72 @@ TEST_F(MpiClient, AMessageThatTheMeshTakesBackHasPassed) {
   EXPECT_FALSE(member(0).holds(1));
 }
 
+TEST_F(MpiClient, OnlyTheMemberThatLearnsItFirstSaysWhyTheCarrierIsLost) {
+  connect();
+  hosts_[0].writer.put(make_frame({.kind = FrameKind::kFail}, bytes_of("a reason")));
+  ASSERT_TRUE(eventually([&] { return pump(), failed_[1]; }));
+  ASSERT_TRUE(eventually([&] { return pump(), !lost_[0].empty(); }));
+  EXPECT_EQ(lost_[0], Texts{"a reason"});
+  EXPECT_EQ(lost_[1], Texts{});
+}
+
+TEST_F(MpiClient, ACarrierThatEndsSilentlyIsLost) {
+  connect();
+  hosts_[1].socket.reset();
+  ASSERT_TRUE(eventually([&] { return pump(), failed_[0]; }));
+  EXPECT_EQ(lost_[1], Texts{}) << "that of a member would end it, too";
+  ASSERT_TRUE(eventually([&] { return pump(), !lost_[1].empty(); }));
+  EXPECT_EQ(lost_[1], Texts{"regroup-mpi has ended"});
+}
+
+// It is stopped, or stuck in the MPI. What it has taken goes over the mesh.
+TEST_F(MpiClientWithShortLimits, ACarrierThatDoesNotAnswerIsLostAndKilled) {
+  connect();
+  make_processes();
+  answers_ = false;
+  send({}, bytes_of("is lost"));
+  ASSERT_TRUE(eventually([&] { return pump(/*loses=*/true), returned_[0].size() == 1; }));
+  ASSERT_TRUE(eventually([&] {
+    pump(/*loses=*/true);
+    return !lost_[0].empty() || !lost_[1].empty();
+  }));
+  const std::string why = lost_[lost_[0].empty() ? 1 : 0].front();
+  EXPECT_TRUE(why.ends_with("has not answered for 0.2 s: it is stopped, or stuck in the MPI"))
+      << why;
+  ASSERT_TRUE(eventually([&] { return pump(), is_dead(0) && is_dead(1); }));
+}
+
+TEST_F(MpiClientWithShortLimits, ACarrierThatAnswersMayBringNothing) {
+  connect();
+  ASSERT_TRUE(eventually([&] { return pump(), answered_ > 20; }));
+  EXPECT_TRUE(member(0).carries(1, 1));
+}
+
+TEST_F(MpiClientWithAShortStart, AnMpiThatDoesNotStartIsLost) {
+  ASSERT_TRUE(eventually([&] { return pump(), !lost_[0].empty() || !lost_[1].empty(); }));
+  EXPECT_EQ(lost_[lost_[0].empty() ? 1 : 0].front(), "MPI has not connected the hosts for 0.3 s");
+}
+
+class MpiClientThatComputes : public MpiClient {
+ protected:
+  MpiClientThatComputes() { limits_.answer = std::chrono::milliseconds(1600); }
+};
+
+// Each look counts as half a second at most.
+TEST_F(MpiClientThatComputes, DoesNotCountTheTimeInWhichItDoesNotWait) {
+  connect();
+  answers_ = false;
+  for (int look = 0; look < 3; ++look) {  // the first sends a probe
+    std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    pump();
+  }
+  EXPECT_TRUE(member(0).carries(1, 1));
+}
+
 // A member that has not connected yet gets no end of the socket.
 TEST(MpiClientAlone, ALeaderTellsTheMembersOfItsHostAndTheOtherLeadersOfTheEnd) {
   Client leader({.rank = 1, .host_of = {0, 1, 1, 0, 2, 2}, .socket = "regroup-test-none"});
-  leader.fail();
+  leader.fail("");
   std::vector<int> told;
   while (const auto note = leader.note()) told.push_back(note->to);
   EXPECT_EQ(told, (std::vector<int>{0, 2, 4}));
