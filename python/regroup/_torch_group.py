@@ -141,7 +141,8 @@ class _Progress:
     those that nobody waits for or refers to. The thread starts with the first operation and ends
     with the group; it refers to the group only by its operations."""
 
-    def __init__(self) -> None:
+    def __init__(self, callbacks: _Callbacks) -> None:
+        self._callbacks = callbacks
         self._changed = threading.Condition()  # guards the rest
         self._works: list[_Work] = []
         self._thread: threading.Thread | None = None
@@ -171,6 +172,7 @@ class _Progress:
             with self._changed:
                 self._changed.wait_for(lambda: self._works or self._over, _TURN_S)
             self._advance()
+            self._callbacks.end_late()
 
     def _advance(self) -> None:
         """The oldest operation is usually complete first; messages may complete in any order."""
@@ -235,46 +237,105 @@ class _Futures:
 _futures = _Futures()
 
 
+class _Turn:
+    """The callbacks of a future. They have ended when those of the futures that they took have.
+    parent: what took the future; None: all code outside of callbacks."""
+
+    def __init__(self, parent: _Turn | None):
+        self.parent = parent
+        self.children: list[_Turn] = []  # whose callbacks have not ended
+        self.has_run = self.is_late = False
+        self.held: _Work | None = None  # complete before its turn has come
+        self.held_until = 0.0
+
+
 class _Callbacks:
     """Callbacks of the futures of a group's collectives. They may start operations, as those of the
-    hook powerSGD do, and all ranks must start the collectives of a group in one order. So one
-    begins after the callbacks of those before it, unless one of these callbacks begins it."""
+    hook powerSGD do, and all ranks must start the operations of a group in one order. So the
+    callbacks of the futures run one after the other, in the order in which the futures were taken;
+    and an operation begins after those of all futures that were taken before. Both holds within the
+    code that one callback runs, and within all code outside of callbacks: a callback may wait for
+    what it has started."""
 
     _running = threading.local()
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        """seconds: how long a future waits for its turn."""
+        self.seconds = seconds
         self._over = threading.Condition()  # guards the rest
-        self._expected = 0
+        self._outside = _Turn(None)
+        self._held: list[_Turn] = []
 
-    def expect(self) -> None:
+    def _current(self) -> _Turn:
+        of, turn = getattr(self._running, "turn", (None, None))
+        return turn if of is self and turn is not None else self._outside
+
+    def expect(self) -> _Turn:
+        """Returns the turn of a future that is taken now."""
         with self._over:
-            self._expected += 1
+            parent = self._current()
+            parent.children.append(turn := _Turn(parent))
+            return turn
 
-    def run(self, complete: Callable[[], object]) -> None:
-        """Completes a future, for which expect() was called, and so runs its callbacks."""
-        outer = getattr(self._running, "callbacks", None)
-        self._running.callbacks = self
+    def has_come(self, turn: _Turn, work: _Work) -> bool:
+        """Whether the callbacks may run now. If not, holds the work."""
+        with self._over:
+            if turn.is_late or turn.parent is None or turn.parent.children[0] is turn:
+                return True
+            turn.held, turn.held_until = work, time.monotonic() + self.seconds
+            self._held.append(turn)
+            return False
+
+    def run(self, turn: _Turn, complete: Callable[[], object]) -> None:
+        """Completes a future and so runs its callbacks; then come those whose turn it is."""
+        outer = getattr(self._running, "turn", (None, None))
+        self._running.turn = (self, turn)
         try:
             complete()
         finally:
-            self._running.callbacks = outer
+            self._running.turn = outer
             with self._over:
-                self._expected -= 1
+                turn.has_run = True
+                at = turn
+                while at.parent is not None and at.has_run and not at.children:
+                    at.parent.children.remove(at)
+                    if at.parent.children:
+                        self._release(at.parent.children[0])
+                    at = at.parent
                 self._over.notify_all()
 
-    def wait(self, what: str, seconds: float) -> None:
-        """Waits until they have ended."""
-        if getattr(self._running, "callbacks", None) is self:
+    def end_late(self) -> None:
+        """The futures that were held for too long get an error."""
+        if not self._held:
             return
+        with self._over:
+            for turn in [one for one in self._held if time.monotonic() >= one.held_until]:
+                turn.is_late = True
+                self._release(turn)
+
+    def _release(self, turn: _Turn) -> None:
+        if turn.held is not None:
+            self._held.remove(turn)
+            _futures.put(turn.held)
+            turn.held = None
+
+    def wait(self, what: str, seconds: float) -> None:
+        """Waits until an operation may begin."""
+        turn = self._current()
         until = time.monotonic() + seconds
         with self._over:
-            while self._expected > 0:
+            while turn.children:
                 if (left := until - time.monotonic()) <= 0:
-                    raise dist.DistBackendError(
-                        f"regroup: {what}: a callback of an earlier operation has not ended in "
-                        "time: it must not wait for what is started after it"
-                    )
+                    raise _late(what)
                 self._over.wait(min(left, _TURN_S))
+
+
+def _late(what: str) -> dist.DistBackendError:
+    """Of an operation, or a future, that came after callbacks which have not ended."""
+    return dist.DistBackendError(
+        f"regroup: {what}: a callback of an earlier operation has not ended in time: it must not "
+        "wait for what comes after it"
+    )
 
 
 class _Group:
@@ -303,8 +364,8 @@ class _Group:
             return len(found)
 
         self.address = c_void_p()
-        self.progress = _Progress()
-        self.callbacks = _Callbacks()
+        self.callbacks = _Callbacks(seconds)
+        self.progress = _Progress(self.callbacks)
         self._process = os.getpid()
         adapter = _Store(None, set_key, get_key)
         _call(
@@ -355,6 +416,7 @@ class _Work(dist.Work):
         self._error: Exception | None = None
         self._source = -1
         self._future: Any = None
+        self._turn: _Turn | None = None  # None: nobody took the future before it was complete
         if not self._over:
             group.progress.add(self)
 
@@ -430,18 +492,21 @@ class _Work(dist.Work):
                 if self._over:
                     self._complete_future()  # it has no callbacks yet
                 elif self._callbacks is not None:
-                    self._callbacks.expect()
+                    self._turn = self._callbacks.expect()
             return self._future
 
     def complete_future(self) -> None:
-        if self._callbacks is None:
+        """Does nothing if its turn has not come."""
+        if self._callbacks is None or self._turn is None:
             self._complete_future()
-        else:
-            self._callbacks.run(self._complete_future)
+        elif self._callbacks.has_come(self._turn, self):
+            self._callbacks.run(self._turn, self._complete_future)
 
     def _complete_future(self) -> None:
         if self._error is not None:
             self._future.set_exception(self._error)
+        elif self._turn is not None and self._turn.is_late:
+            self._future.set_exception(_late(self._what))
         else:
             self._future.set_result(self._outputs)
 
@@ -510,7 +575,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._name
 
     def set_timeout(self, timeout: datetime.timedelta) -> None:
-        self._seconds = timeout.total_seconds()
+        self._seconds = self._group.callbacks.seconds = timeout.total_seconds()
 
     def abort(self) -> None:
         _table().abort(self._group.address, b"by abort()")

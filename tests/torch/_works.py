@@ -154,6 +154,56 @@ def check_order_of_callbacks() -> None:
             assert future.wait().tolist() == [4.0 * size] * size
 
 
+def check_order_of_several_callbacks() -> None:
+    """Those of several operations in progress run in the order of the futures, in every rank, and
+    so do those of the operations that a callback starts."""
+
+    def later(future: torch.futures.Future, at: int, add) -> torch.Tensor:
+        time.sleep(0.1 * (at if RANK == 0 else 2 - at))  # another order, if they ran at once
+        return add(future.value()[0])
+
+    def started(sizes: tuple[int, ...], callback) -> list[torch.Tensor]:
+        works = [dist.all_reduce(torch.ones(size), async_op=True) for size in sizes]
+        futures = [
+            work.get_future().then(lambda f, at=at: callback(f, at))
+            for at, work in enumerate(works)
+        ]
+        return [future.wait() for future in futures]
+
+    for add in (reduced, exchanged):
+
+        def inner(future: torch.futures.Future, at: int, add=add) -> torch.Tensor:
+            return later(future, at, add)
+
+        def outer(future: torch.futures.Future, at: int, inner=inner) -> torch.Tensor:
+            size = 10 * future.value()[0].numel()
+            return torch.cat(started((size, size + 1), inner))
+
+        for sizes, callback in (((3, 4, 5), inner), ((6, 7), outer)):
+            for found in started(sizes, callback):
+                assert (found == 4).all(), found
+
+
+def check_a_callback_that_waits_for_a_later_future() -> None:
+    group = dist.new_group([0, 1])
+    if RANK == 1:
+        STORE.wait(["taken"])
+    works = [dist.all_reduce(torch.ones(4), group=group, async_op=True) for _ in range(2)]
+    if RANK == 0:
+        first, second = (work.get_future() for work in works)
+        waits = first.then(lambda _: second.wait())
+        seconds = datetime.timedelta(seconds=1)
+        group._get_backend(torch.device("cpu")).set_timeout(seconds)
+        STORE.set("taken", "1")
+        try:
+            waits.wait()
+            raise AssertionError("expected an error")
+        except RuntimeError as error:
+            assert "must not wait for what comes after it" in f"{error}", error
+    for work in works:
+        work.wait()
+
+
 def check_power_sgd() -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
@@ -205,7 +255,8 @@ if __name__ == "__main__":
         *(check_dropped_message, check_dropped_collective, check_two_groups),
         *(check_progress_outside_of_the_group, check_futures_in_another_order),
         *(check_callbacks_that_communicate, check_callbacks_that_wait_for_each_other),
-        *([check_order_of_callbacks]),
+        *(check_order_of_callbacks, check_order_of_several_callbacks),
+        check_a_callback_that_waits_for_a_later_future,
         *(check_power_sgd, *([check_fork] if in_python else [])),
     ):
         check()

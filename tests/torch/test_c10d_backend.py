@@ -33,7 +33,7 @@ def test_what_nobody_waits_for_advances_and_callbacks_may_wait(run_ranks, no_bin
     if python:
         no_binary()
     out = run_ranks(2, "_works.py", *(["python"] if python else []))
-    assert out.count("is right") == 2 * (10 if python else 9), out
+    assert out.count("is right") == 2 * (12 if python else 11), out
 
 
 @pytest.mark.parametrize(

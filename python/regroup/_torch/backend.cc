@@ -16,6 +16,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -62,6 +63,17 @@ struct Failure {
       return std::current_exception();
     }
   }
+  // Of an operation, or a future, that came after callbacks which have not ended.
+  static std::exception_ptr late(const std::string& what) {
+    try {
+      const std::string message = std::string(kName) + ": " + what +
+                                  ": a callback of an earlier operation has not ended in time: it "
+                                  "must not wait for what comes after it";
+      C10_THROW_ERROR(DistBackendError, message);
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
   void check(const std::string& what) const {
     if (code != REGROUP_OK) std::rethrow_exception(exception(what));
   }
@@ -90,43 +102,119 @@ bool holds_gil() {
   return check != nullptr && check() == 1;
 }
 
+class RegroupWork;
+
 // Callbacks that Python code adds to futures of collectives. They may start operations, as those of
-// the hook powerSGD do, and all ranks must start the operations of a group in one order. So an
-// operation begins after the callbacks of those before it, unless one of these callbacks begins it.
-// The futures that torch's own C++ code takes do not count: their callbacks only compute.
+// the hook powerSGD do, and all ranks must start the operations of a group in one order. So the
+// callbacks of the futures run one after the other, in the order in which the futures were taken;
+// and an operation begins after those of all futures that were taken before. Both holds within the
+// code that one callback runs, and within all code outside of callbacks: a callback may wait for
+// what it has started. The futures that torch's own C++ code takes do not count: their callbacks
+// only compute.
 class Callbacks {
  public:
-  void expect() {
+  using Works = std::list<intrusive_ptr<RegroupWork>>;
+  // The callbacks of a future. They have ended when those of the futures that they took have.
+  struct Turn {
+    std::shared_ptr<Turn> parent;                // null: all code outside of callbacks
+    std::deque<std::shared_ptr<Turn>> children;  // whose callbacks have not ended
+    bool has_run = false;
+    bool is_late = false;
+    intrusive_ptr<RegroupWork> held;  // complete before its turn has come
+    std::chrono::steady_clock::time_point held_until;
+  };
+
+  explicit Callbacks(Milliseconds limit) : limit_(limit) {}
+
+  // How long a future waits for its turn.
+  void set_limit(Milliseconds limit) {
     const std::lock_guard lock(mutex_);
-    ++expected_;
+    limit_ = limit;
   }
-  // Completes a future and so runs its callbacks. `expected`: expect() was called for it.
+  // The turn of a future that is taken now.
+  std::shared_ptr<Turn> expect() {
+    const std::lock_guard lock(mutex_);
+    auto turn = std::make_shared<Turn>();
+    turn->parent = current();
+    turn->parent->children.push_back(turn);
+    return turn;
+  }
+  // Whether the callbacks may run now. If not, holds the work.
+  bool has_come(const std::shared_ptr<Turn>& turn, const intrusive_ptr<RegroupWork>& work) {
+    const std::lock_guard lock(mutex_);
+    if (turn->is_late || turn->parent->children.front() == turn) return true;
+    turn->held = work;
+    turn->held_until = std::chrono::steady_clock::now() + limit_;
+    held_.push_back(turn);
+    return false;
+  }
+  // Completes a future and so runs its callbacks. Returns the works whose turn has come.
   template <class Complete>
-  void run(bool expected, const Complete& complete) {
-    const Callbacks* const outer = std::exchange(running_, this);
+  Works run(const std::shared_ptr<Turn>& turn, const Complete& complete) {
+    const auto outer = std::exchange(running_, {this, turn});
     complete();
     running_ = outer;
-    if (!expected) return;
     const std::lock_guard lock(mutex_);
-    --expected_;
+    turn->has_run = true;
+    Works next;
+    auto at = turn;
+    while (at->parent && at->has_run && at->children.empty()) {
+      const auto parent = at->parent;
+      std::erase(parent->children, at);
+      if (!parent->children.empty()) release(parent->children.front(), next);
+      at = parent;
+    }
     over_.notify_all();
+    return next;
   }
-  // Waits until they have ended, up to `seconds`; returns whether they have.
+  [[nodiscard]] bool holds_any() {
+    const std::lock_guard lock(mutex_);
+    return !held_.empty();
+  }
+  // The works that were held for too long: their futures get an error.
+  Works take_late() {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    Works late;
+    for (const auto& turn : std::list(held_)) {
+      if (now < turn->held_until) continue;
+      turn->is_late = true;
+      release(turn, late);
+    }
+    return late;
+  }
+  // Waits up to `seconds` until an operation may begin; returns whether it may.
   bool wait(double seconds) {
-    // With the GIL no callback could end.
-    if (running_ == this || holds_gil()) return true;
+    if (holds_gil()) return true;  // no callback could end
     std::unique_lock lock(mutex_);
+    const auto turn = current();
     const auto limit = std::chrono::duration<double>(std::min(seconds, kForever));
-    return over_.wait_for(lock, limit, [&] { return expected_ == 0; });
+    return over_.wait_for(lock, limit, [&] { return turn->children.empty(); });
   }
 
  private:
-  std::mutex mutex_;
+  struct Running {
+    const Callbacks* of = nullptr;
+    std::shared_ptr<Turn> turn;
+  };
+
+  [[nodiscard]] std::shared_ptr<Turn> current() const {
+    return running_.of == this ? running_.turn : outside_;
+  }
+  void release(const std::shared_ptr<Turn>& turn, Works& to) {
+    if (!turn->held) return;
+    to.push_back(std::move(turn->held));
+    held_.remove(turn);
+  }
+
+  std::mutex mutex_;  // guards the rest
   std::condition_variable over_;
-  int expected_ = 0;
-  static thread_local const Callbacks* running_;  // whose callbacks this thread runs
+  const std::shared_ptr<Turn> outside_ = std::make_shared<Turn>();
+  std::list<std::shared_ptr<Turn>> held_;
+  Milliseconds limit_;
+  static thread_local Running running_;  // in this thread
 };
-thread_local const Callbacks* Callbacks::running_ = nullptr;
+thread_local Callbacks::Running Callbacks::running_;
 
 // An operation in progress or complete. The first thread that waits for it or polls it finishes it,
 // exactly once. Its future is completed in a thread of Completions only: callbacks may wait.
@@ -184,10 +272,7 @@ class RegroupWork final : public Work {
           c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
       if (closed_) complete(*future_);  // it has no callbacks yet
     }
-    if (callbacks_ && !closed_ && !expected_ && holds_gil()) {
-      expected_ = true;
-      callbacks_->expect();
-    }
+    if (callbacks_ && !closed_ && !turn_ && holds_gil()) turn_ = callbacks_->expect();
     return future_;
   }
 
@@ -217,26 +302,27 @@ class RegroupWork final : public Work {
       finish(failed);
       settled_.store(true, std::memory_order_release);
     });
-    if (work_ == nullptr) complete_future();
+    if (work_ == nullptr) (void)complete_future();
   }
 
   // Completes the future of a finished operation, if anybody has asked for it, and runs its
-  // callbacks, with no lock held: they may run Python, and wait for other operations.
-  void complete_future() {
+  // callbacks, with no lock held: they may run Python, and wait for other operations. Does nothing
+  // if its turn has not come. Returns the works whose turn has come then.
+  Callbacks::Works complete_future() {
     intrusive_ptr<c10::ivalue::Future> future;
-    bool expected = false;
+    std::shared_ptr<Callbacks::Turn> turn;
     {
       const std::lock_guard lock(mutex_);
+      if (turn_ && !callbacks_->has_come(turn_, intrusive_ptr<RegroupWork>::reclaim_copy(this)))
+        return {};
       closed_ = true;
       future = future_;
-      expected = expected_;
+      turn = turn_;
     }
-    if (!future) return;
-    if (callbacks_) {
-      callbacks_->run(expected, [&] { complete(*future); });
-    } else {
-      complete(*future);
-    }
+    if (!future) return {};
+    if (turn) return callbacks_->run(turn, [&] { complete(*future, turn->is_late); });
+    complete(*future);
+    return {};
   }
 
   // Whether complete_future() may run callbacks. If nobody has asked for the future, nobody's will.
@@ -247,9 +333,11 @@ class RegroupWork final : public Work {
   }
 
  private:
-  void complete(c10::ivalue::Future& future) const {
+  void complete(c10::ivalue::Future& future, bool is_late = false) const {
     if (exception_) {
       future.setError(exception_);
+    } else if (is_late) {
+      future.setError(Failure::late(what_));
     } else {
       future.markCompleted(c10::IValue(outputs_));
     }
@@ -268,7 +356,7 @@ class RegroupWork final : public Work {
   std::mutex mutex_;                           // guards the rest
   intrusive_ptr<c10::ivalue::Future> future_;  // null until somebody asks for it
   bool closed_ = false;                        // the future is complete, or will be when it is made
-  bool expected_ = false;                      // callbacks_ waits for its callbacks
+  std::shared_ptr<Callbacks::Turn> turn_;      // null: it has no callbacks of Python code
 };
 
 // Finishes operations for which no thread calls wait(), such as those whose future is awaited, and
@@ -278,6 +366,9 @@ class RegroupWork final : public Work {
 // destructor must not join a thread that needs the GIL.
 class Completions {
  public:
+  explicit Completions(std::shared_ptr<Callbacks> callbacks) {
+    state_->callbacks = std::move(callbacks);
+  }
   void add(intrusive_ptr<RegroupWork> work) {
     const std::lock_guard lock(state_->mutex);
     state_->works.push_back(std::move(work));
@@ -290,8 +381,9 @@ class Completions {
   }
 
  private:
-  using Works = std::list<intrusive_ptr<RegroupWork>>;
+  using Works = Callbacks::Works;
   struct State {
+    std::shared_ptr<Callbacks> callbacks;
     std::mutex mutex;  // guards the rest
     std::condition_variable changed;
     Works works;  // in progress
@@ -314,10 +406,16 @@ class Completions {
   }
 
   static void run(const std::shared_ptr<State>& state) {
-    constexpr std::chrono::seconds kIdle{10};
+    constexpr Milliseconds kIdle{10000}, kHeld{200};
     std::unique_lock lock(state->mutex);
     for (;;) {
-      state->changed.wait_for(lock, kIdle, [&] { return state->has_task() || state->over; });
+      const bool holds = state->callbacks->holds_any();
+      state->changed.wait_for(lock, holds ? kHeld : kIdle,
+                              [&] { return state->has_task() || (state->over && !holds); });
+      if (holds && !state->has_task()) {
+        state->ready = state->callbacks->take_late();
+        if (!state->has_task()) continue;
+      }
       --state->idle;
       if (!state->has_task()) return;
       if (state->ready.empty()) {
@@ -327,9 +425,10 @@ class Completions {
         first.splice(first.end(), state->ready, state->ready.begin());
         call_thread(state);
         lock.unlock();
-        first.front()->complete_future();
+        Works next = first.front()->complete_future();
         first.clear();
         lock.lock();
+        state->ready.splice(state->ready.end(), next);
       }
       ++state->idle;
     }
@@ -555,12 +654,20 @@ class RegroupBackend final : public c10d::Backend {
   // `as_gloo`: torch.profiler shows the operations as Gloo's.
   RegroupBackend(std::shared_ptr<Group> group, int rank, int size, Milliseconds timeout,
                  bool as_gloo)
-      : Backend(rank, size), group_(std::move(group)), as_gloo_(as_gloo), timeout_(timeout) {
+      : Backend(rank, size),
+        group_(std::move(group)),
+        callbacks_(std::make_shared<Callbacks>(timeout)),
+        as_gloo_(as_gloo),
+        timeout_(timeout),
+        completions_(callbacks_) {
     init();
   }
 
   const std::string getBackendName() const override { return kName; }
-  void setTimeout(Milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(Milliseconds timeout) override {
+    timeout_ = timeout;
+    callbacks_->set_limit(timeout);
+  }
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void abort() override { group_->api().abort(group_->get(), "by abort()"); }
@@ -1022,11 +1129,7 @@ class RegroupBackend final : public c10d::Backend {
   template <class Options>
   void begin_collective(const char* what, const Options& opts) {
     count_collective();
-    if (callbacks_->wait(seconds(opts.timeout))) return;
-    const std::string message = std::string(kName) + ": " + what +
-                                ": a callback of an earlier operation has not ended in time: it "
-                                "must not wait for what is started after it";
-    C10_THROW_ERROR(DistBackendError, message);
+    if (!callbacks_->wait(seconds(opts.timeout))) std::rethrow_exception(Failure::late(what));
   }
 
   template <class Options>
@@ -1198,7 +1301,7 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   const std::shared_ptr<Group> group_;
-  const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
+  const std::shared_ptr<Callbacks> callbacks_;
   const bool as_gloo_;
   Milliseconds timeout_;
   std::atomic<std::uint64_t> sequence_ = 0;
