@@ -45,6 +45,7 @@ class TrainingState:
         self.optimizers = optimizers
         self.extra = extra
         self.layout = Layout(model)
+        self._groups = self._groups_now()  # as every member has made them
         # sum over the samples of the current epoch, of the steps with a recorded loss
         self.epoch_loss = 0.0
         self._keepers = _extra_state_modules(model)
@@ -149,6 +150,7 @@ class TrainingState:
             "extra": [one.state_dict() for one in self.extra],
             "epoch_loss": self.epoch_loss,
             **self.layout.saved(),
+            **self._changed_groups(),
             **self._extra_states(),
         }
         state = _encode(whole, tensors, "state", _same_order)
@@ -170,6 +172,50 @@ class TrainingState:
         """The state of the only optimizer, or those of several as a list."""
         states = [one.state_dict() for one in self.optimizers]
         return states[0] if len(states) == 1 else states
+
+    def _groups_now(self) -> list[list[list[str | None]]]:
+        """For each parameter group of each optimizer the names of its parameters; None: not one of
+        the model's."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        return [
+            [[names.get(id(p)) for p in group["params"]] for group in one.param_groups]
+            for one in self.optimizers
+        ]
+
+    def _changed_groups(self) -> dict[str, Any]:
+        """What the state has of the groups: nothing unless add_param_group() was called since
+        join()."""
+        groups = self._groups_now()
+        if groups == self._groups:
+            return {}
+        for (name, _), of_one in zip(self._named_optimizers(), groups, strict=True):
+            for number, group in enumerate(of_one):
+                if None in group:
+                    raise Refused(
+                        f"parameter group {number} of {name} has a parameter that is not the "
+                        "model's: a new member could not have it. Make it part of the model before "
+                        "join(), with requires_grad=False, and pass unfreeze=True",
+                        "invalid argument",
+                    )
+        return {"groups": groups}
+
+    def _adopt_groups(self, wanted: list[list[list[str]]]) -> None:
+        """Gives the optimizers the parameter groups of the state, before their own states."""
+        named = dict(self.model.named_parameters())
+        now = self._groups_now()
+        for one, groups, own in zip(self.optimizers, wanted, now, strict=True):
+            if groups == own:
+                continue
+            parameters = [[named[name] for name in group] for group in groups]
+            del one.param_groups[len(groups) :]
+            for group, listed in zip(one.param_groups, parameters, strict=False):
+                group["params"] = listed
+            has_names = "param_names" in one.param_groups[0]
+            for names, listed in list(zip(groups, parameters, strict=True))[
+                len(one.param_groups) :
+            ]:
+                pairs = list(zip(names, listed, strict=True))
+                one.add_param_group({"params": pairs if has_names else listed})
 
     def _check(self, size: int) -> None:
         if size > self.limit:
@@ -194,9 +240,12 @@ class TrainingState:
         saved_optimizers = _listed(state["optimizer"])
         if len(saved_optimizers) != len(self.optimizers):
             refuse("the number of optimizers is", len(saved_optimizers), len(self.optimizers))
-        for (name, own), saved in zip(self._named_optimizers(), saved_optimizers, strict=True):
+        expected = state.get("groups", self._groups)
+        for (name, _), saved, own in zip(
+            self._named_optimizers(), saved_optimizers, expected, strict=True
+        ):
             groups = [len(group["params"]) for group in saved["param_groups"]]
-            own_groups = [len(group["params"]) for group in own.param_groups]
+            own_groups = [len(group) for group in own]
             if groups != own_groups:
                 refuse(f"the numbers of parameters in the groups of {name} are", groups, own_groups)
         own_kinds = self._kinds()
@@ -228,6 +277,7 @@ class TrainingState:
         for name, tensor in own.items():
             tensor.copy_(state["model"][name])
         self.layout.adopt(state)
+        self._adopt_groups(state.get("groups", self._groups))
         for optimizer, saved in zip(self.optimizers, _listed(state["optimizer"]), strict=True):
             # load_state_dict() takes tensors of parameter groups as they are: a learning rate.
             groups = _torch_device.placed(saved["param_groups"], optimizer.param_groups)

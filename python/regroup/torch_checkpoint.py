@@ -112,8 +112,9 @@ def load(path: str | os.PathLike) -> Any:
     """Loads the checkpoint `path`. Returns the state that save() was given. For the checkpoint of a
     job of regroup.torch.join() it returns a dictionary of model (its parameters and buffers),
     optimizer (its state_dict()), extra (a list of state_dict()s) and epoch_loss, and frozen (names
-    of parameters) if that has changed since join(); for any other checkpoint, a dictionary of its
-    tensors by name. Raises Error if a byte is damaged."""
+    of parameters) and groups (names of parameters, by optimizer and parameter group) if these have
+    changed since join(); for any other checkpoint, a dictionary of its tensors by name. Raises
+    Error if a byte is damaged."""
     checkpoint = Checkpoint(_arguments.checkpoint_path("load", path))
     described = {name: (dtype, shape) for name, dtype, shape in checkpoint.tensors}
     if _STATE not in described:

@@ -348,13 +348,13 @@ def train_with_each_optimizer():
 
 
 def train_layers():
-    """What a job at some step has frozen, a new member learns from its state: the script has passed
-    the steps that changed it."""
+    """What a job at some step has frozen, and the optimizer's parameter groups, a new member learns
+    from its state: the script has passed the steps that changed them."""
     layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
     layers[2].weight = layers[0].weight
     for late in (layers[0].bias, *layers[4].parameters()):
         late.requires_grad_(False)
-    optimizer = torch.optim.AdamW(layers.parameters(), lr=0.01, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(layers[:4].parameters(), lr=0.01, weight_decay=0.1)
     session = regroup.torch.join(
         layers, optimizer, Samples(), batch_size=24, epochs=10, unfreeze=True
     )
@@ -364,6 +364,7 @@ def train_layers():
         now.update(step=step.number, fetched=0)
         if step.number == 6:
             layers[4].requires_grad_(True)
+            optimizer.add_param_group({"params": layers[4].parameters(), "lr": 0.02})
         if step.number == 10:
             layers[0].bias.requires_grad_(True)
         for x, y in step:
@@ -375,6 +376,8 @@ def train_layers():
         after(session, step.number)
     session.finish()
     assert [p.requires_grad for p in layers.parameters()] == [True, True, False, True, True]
+    assert [len(group["params"]) for group in optimizer.param_groups] == [3, 2]
+    assert optimizer.param_groups[1]["lr"] == 0.02
     return session, [layers, optimizer]
 
 

@@ -253,3 +253,39 @@ def test_what_is_frozen_is_part_of_the_state():
     assert [name for name, _ in target.replicated()] == [name for name, _ in make().replicated()]
     target.load(memoryview(plain))
     assert frozen(target) == ["1.bias"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_parameter_groups_that_were_added_are_part_of_the_state(named):
+    """Also that nothing was added yet."""
+
+    def make(seed):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+        first = model[0].named_parameters() if named else model[0].parameters()
+        return TrainingState(model, [torch.optim.Adam(first, lr=0.1)], [], None)
+
+    source, target = make(1), make(2)
+    plain = bytes_of(source)
+    advance(source, 2)
+    last = source.model[1]
+    added = last.named_parameters() if named else last.parameters()
+    source.optimizers[0].add_param_group({"params": list(added), "lr": 0.5})
+    advance(source, 2)
+    target.load(memoryview(bytes_of(source)))
+    assert [len(group["params"]) for group in target.optimizers[0].param_groups] == [2, 2]
+    assert target.optimizers[0].param_groups[1]["lr"] == 0.5
+    assert bytes_of(target) == bytes_of(source)
+    advance(source, 3)
+    advance(target, 3)
+    assert bytes_of(target) == bytes_of(source)
+    target.load(memoryview(plain))
+    assert bytes_of(target) == plain
+
+
+def test_an_added_group_of_parameters_that_are_not_the_models_is_refused():
+    model = nn.Linear(2, 2)
+    state = TrainingState(model, [torch.optim.SGD(model.parameters(), lr=0.1)], [], None)
+    state.optimizers[0].add_param_group({"params": nn.Linear(2, 2).parameters()})
+    with pytest.raises(regroup.Refused, match="group 1 of optimizer has a parameter that is not"):
+        state.save()
