@@ -36,6 +36,15 @@ def test_what_nobody_waits_for_advances_and_callbacks_may_wait(run_ranks, no_bin
     assert out.count("is right") == 2 * (12 if python else 11), out
 
 
+@pytest.mark.parametrize("words", [(), ("2",), ("1", "python")], ids=["1", "2 hosts", "python"])
+def test_a_group_goes_on_without_some_of_its_ranks(run_ranks, no_binary, words):
+    """A group in Python says that it cannot."""
+    if "python" in words:
+        no_binary()
+    out = run_ranks(4, "_groups.py", *words)
+    assert out.count("all right") == 4, out
+
+
 @pytest.mark.parametrize(
     ("named", "has_cuda", "expected"),
     [

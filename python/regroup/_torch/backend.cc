@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -649,13 +650,20 @@ struct Packed {
   Tensor target, memory;
 };
 
+// What further groups of the same ranks are formed with.
+struct Origin {
+  intrusive_ptr<c10d::Store> store;
+  std::string host;  // of the table's form()
+};
+
 class RegroupBackend final : public c10d::Backend {
  public:
   // `as_gloo`: torch.profiler shows the operations as Gloo's.
-  RegroupBackend(std::shared_ptr<Group> group, int rank, int size, Milliseconds timeout,
-                 bool as_gloo)
+  RegroupBackend(std::shared_ptr<Group> group, Origin origin, int rank, int size,
+                 Milliseconds timeout, bool as_gloo)
       : Backend(rank, size),
         group_(std::move(group)),
+        origin_(std::move(origin)),
         callbacks_(std::make_shared<Callbacks>(timeout)),
         as_gloo_(as_gloo),
         timeout_(timeout),
@@ -672,6 +680,30 @@ class RegroupBackend final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void abort() override { group_->api().abort(group_->get(), "by abort()"); }
   void shutdown() override {}
+
+  // Meets the other ranks in `origin.store`. Throws for `what` if that fails.
+  static intrusive_ptr<c10d::Backend> form(const char* what, const regroup_collective_v1* api,
+                                           Origin origin, int rank, int size, Milliseconds timeout,
+                                           bool as_gloo);
+
+  // Forms the group of the other ranks; only these call it, and they need not be in one operation:
+  // after a failure too. No `override`: torch has not always had these.
+  // NOLINTBEGIN(modernize-use-override)
+  bool supportsShrinking() const { return true; }
+  intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& excluded, int flags = 0,
+                                      const intrusive_ptr<Options>& opts = nullptr) {
+    constexpr int kAbort = 1;  // torch.distributed.SHRINK_ABORT
+    if (flags == kAbort) abort();
+    std::string name = "shrink-" + std::to_string(shrinks_++);
+    for (const std::int64_t rank : excluded) name += "-" + std::to_string(rank);
+    const auto before = std::count_if(excluded.begin(), excluded.end(),
+                                      [&](auto rank) { return rank < getRank(); });
+    return form("shrink_group", &group_->api(),
+                {c10::make_intrusive<c10d::PrefixStore>(name, origin_.store), origin_.host},
+                getRank() - static_cast<int>(before), getSize() - static_cast<int>(excluded.size()),
+                opts ? opts->timeout : timeout_, as_gloo_);
+  }
+  // NOLINTEND(modernize-use-override)
 
   // torch asks for the buckets of DistributedDataParallel, if DDP_DISABLE_COMM_MEM=0, and for what
   // FSDP2 gathers, if its user wants that.
@@ -1301,8 +1333,10 @@ class RegroupBackend final : public c10d::Backend {
   }
 
   const std::shared_ptr<Group> group_;
+  const Origin origin_;
   const std::shared_ptr<Callbacks> callbacks_;
   const bool as_gloo_;
+  int shrinks_ = 0;  // calls of shrink()
   Milliseconds timeout_;
   std::atomic<std::uint64_t> sequence_ = 0;
   std::mutex count_mutex_;  // guards these
@@ -1340,6 +1374,20 @@ std::int64_t store_get(void* self, const char* key, void* value, std::size_t mos
   }
 }
 
+intrusive_ptr<c10d::Backend> RegroupBackend::form(const char* what,
+                                                  const regroup_collective_v1* api, Origin origin,
+                                                  int rank, int size, Milliseconds timeout,
+                                                  bool as_gloo) {
+  const regroup_store adapter{origin.store.get(), store_set, store_get};
+  regroup_group* formed = nullptr;
+  Failure failure;
+  failure.code = api->form(&adapter, rank, size, origin.host.c_str(), seconds_of(timeout), &formed,
+                           failure.text.data(), failure.text.size());
+  failure.check(what);
+  return c10::make_intrusive<RegroupBackend>(std::make_shared<Group>(api, formed),
+                                             std::move(origin), rank, size, timeout, as_gloo);
+}
+
 // Makes the backend for CPU tensors of `group` from the table at address `table`. Its keys in the
 // group's store begin with `prefix`: another group may have used the store before. `host` is that
 // of the table's form(). `as_gloo`: torch.profiler shows the operations as Gloo's.
@@ -1348,19 +1396,13 @@ void attach(const intrusive_ptr<c10d::ProcessGroup>& group, std::int64_t table, 
   const auto* const api = reinterpret_cast<const regroup_collective_v1*>(table);
   TORCH_CHECK(api->version == REGROUP_COLLECTIVE_VERSION && api->bytes >= sizeof *api,
               "regroup: the torch backend was built for another version of the regroup package");
-  const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, group->getStore());
-  const regroup_store adapter{static_cast<c10d::Store*>(store.get()), store_set, store_get};
-  regroup_group* formed = nullptr;
-  Failure failure;
-  failure.code = api->form(&adapter, group->getRank(), group->getSize(), host.c_str(), seconds,
-                           &formed, failure.text.data(), failure.text.size());
-  failure.check("init_process_group");
   const auto timeout =
       std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                    c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<RegroupBackend>(
-                        std::make_shared<Group>(api, formed), group->getRank(), group->getSize(),
-                        timeout, as_gloo)));
+                    RegroupBackend::form(
+                        "init_process_group", api,
+                        {c10::make_intrusive<c10d::PrefixStore>(prefix, group->getStore()), host},
+                        group->getRank(), group->getSize(), timeout, as_gloo));
 }
 
 }  // namespace
