@@ -82,6 +82,7 @@ std::string members_table(const json& status) {
                        member.value("state", ""), text_of(member["step"]), text_of(member["loss"]),
                        metrics::usage_columns(member));
   }
+  out += metrics::gpu_fault_lines(members);
   for (const json& event : status.value("history", json::array())) {
     out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
   }

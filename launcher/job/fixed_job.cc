@@ -184,6 +184,7 @@ std::string fixed_job_table(const std::string& status) {
                        member.value("pid", 0), member.value("cpu_seconds", 0.0),
                        metrics::usage_columns(member));
   }
+  out += metrics::gpu_fault_lines(members);
   return out;
 }
 

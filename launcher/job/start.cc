@@ -85,6 +85,7 @@ metrics::UsageMeter::GpuReader gpu_reader() {
     metrics::GpuReading out{
         {sample.uuid, sample.busy_percent, sample.memory_used, sample.memory_total, sample.watts},
         {}};
+    out.use.faults = std::move(sample.faults);
     for (const topology::GpuProcess& process : sample.processes)
       out.processes.push_back(
           {static_cast<pid_t>(process.pid), process.memory_used, process.busy_percent});

@@ -26,4 +26,19 @@ inline std::string usage_columns(const nlohmann::json& member) {
   return out;
 }
 
+// For each fault of a GPU of the members a line, "GPU GPU-5c0 of member 3: 2 uncorrectable ...".
+inline std::string gpu_fault_lines(const nlohmann::json& members) {
+  std::string out;
+  for (const nlohmann::json& member : members) {
+    for (const nlohmann::json& gpu : member.value("gpus", nlohmann::json::array())) {
+      for (const nlohmann::json& fault : gpu.value("faults", nlohmann::json::array())) {
+        if (fault.is_string())
+          out += fmt::format("GPU {} of member {}: {}\n", gpu.value("uuid", ""),
+                             member.value("id", 0U), fault.get<std::string>());
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace regroup::metrics

@@ -37,6 +37,7 @@ struct GpuUse {
   // pids of another pid namespace.
   std::optional<int> rank_busy_percent = {};
   std::optional<std::uint64_t> rank_memory_used = {};  // bytes
+  std::vector<std::string> faults = {};                // why it is not healthy
 };
 
 // A process on a GPU, as the driver lists it.

@@ -2,6 +2,7 @@
 #include "launcher/metrics/usage_reporter.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,6 +75,7 @@ void UsageReporter::report() {
   const base::TimePoint now = clock_.now();
   std::vector<UsageSample> samples = meter_.sample(targets_(), now);
   for (UsageSample& one : samples) one.host = options_.host;
+  tell_faults(samples);
   if (options_.tell) options_.tell(usage_json(samples));
   if (log_.valid()) write_log(samples);
   for (auto& [host, other] : others_) {
@@ -82,6 +84,18 @@ void UsageReporter::report() {
       samples.insert(samples.end(), other.samples.begin(), other.samples.end());
   }
   if (!options_.status_file.empty()) write_status(samples);
+}
+
+void UsageReporter::tell_faults(const std::vector<UsageSample>& samples) {
+  for (const UsageSample& one : samples) {
+    for (const GpuUse& gpu : one.gpus) {
+      for (const std::string& fault : gpu.faults) {
+        if (told_faults_.insert(gpu.uuid + fault).second)
+          say_(fmt::format("GPU {} of member {} on host {} is not healthy: {}", gpu.uuid,
+                           one.of.member, one.host, fault));
+      }
+    }
+  }
 }
 
 void UsageReporter::write_log(const std::vector<UsageSample>& samples) {

@@ -6,6 +6,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,8 @@ class UsageReporter {
   };
   void wait(base::Duration time);
   void report();
+  // Says each fault of a GPU of this host once.
+  void tell_faults(const std::vector<UsageSample>& samples);
   void write_log(const std::vector<UsageSample>& samples);
   void write_status(const std::vector<UsageSample>& samples);
   void complain(const base::Status& status);
@@ -60,6 +63,7 @@ class UsageReporter {
   base::SystemClock clock_;
   base::Fd log_;
   std::map<std::string, Other> others_;  // by host, its last sample
+  std::set<std::string> told_faults_;
   bool complained_ = false;
   boost::asio::steady_timer timer_;
 };

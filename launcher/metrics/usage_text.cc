@@ -191,6 +191,7 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
                       {"watts", gpu.watts}});
       if (gpu.rank_busy_percent) gpus.back()["rank_busy_percent"] = *gpu.rank_busy_percent;
       if (gpu.rank_memory_used) gpus.back()["rank_memory_used"] = *gpu.rank_memory_used;
+      if (!gpu.faults.empty()) gpus.back()["faults"] = gpu.faults;
     }
     members.push_back({{"id", one.of.member},
                        {"rank", one.of.rank},
@@ -208,7 +209,7 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
 }
 
 base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
-  constexpr std::size_t kMost = 65536;
+  constexpr std::size_t kMost = 65536, kMostFaults = 16;
   static constexpr std::string_view kReal[] = {"cpu_seconds", "cpus", "watts"};
   const base::Status refused(base::Code::kDataLoss, "malformed usage report of a host");
   const json report = base::parse_json(text);
@@ -231,9 +232,10 @@ base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) 
                             gpu.at("memory_total"), gpu.at("watts")});
         read_optional(gpu, "rank_busy_percent", one.gpus.back().rank_busy_percent);
         read_optional(gpu, "rank_memory_used", one.gpus.back().rank_memory_used);
+        if (gpu.contains("faults")) gpu.at("faults").get_to(one.gpus.back().faults);
       }
       for (const GpuUse& gpu : one.gpus) {
-        if (!is_uuid(gpu.uuid)) return refused;
+        if (!is_uuid(gpu.uuid) || gpu.faults.size() > kMostFaults) return refused;
       }
     }
   } catch (const json::exception&) {
@@ -289,6 +291,14 @@ std::string prometheus_text(const std::string& status_json) {
                                escaped(gpu.value("uuid", ""))),
                    gpu, one.field);
     }
+  }
+  Metric faults(out, "regroup_gpu_faults", "gauge",
+                "Number of reasons why the GPU is not healthy.");
+  for (const json& member : members) {
+    for (const json& gpu : member.value("gpus", json::array()))
+      faults.add(
+          fmt::format("{},gpu=\"{}\"", member_labels(job, member), escaped(gpu.value("uuid", ""))),
+          {{"faults", gpu.value("faults", json::array()).size()}}, "faults");
   }
   return out;
 }

@@ -49,6 +49,11 @@ const char* find_all(void* handle, Functions& f) {
   find(handle, "nvmlDeviceGetPowerUsage", f.power);
   find(handle, "nvmlDeviceGetComputeRunningProcesses_v3", f.processes);
   find(handle, "nvmlDeviceGetProcessUtilization", f.process_utilization);
+  find(handle, "nvmlDeviceGetTotalEccErrors", f.ecc_errors);
+  find(handle, "nvmlDeviceGetRemappedRows", f.remapped_rows);
+  find(handle, "nvmlDeviceGetFieldValues", f.field_values);
+  if (!find(handle, "nvmlDeviceGetCurrentClocksEventReasons", f.clock_reasons))
+    find(handle, "nvmlDeviceGetCurrentClocksThrottleReasons", f.clock_reasons);
   return nullptr;
 }
 
@@ -144,6 +149,45 @@ std::vector<GpuProcess> processes_on(const Functions& f, Device device) {
   return out;
 }
 
+// What the driver asks for; drivers before 570 ask for nothing.
+std::string recovery_of(const Functions& f, Device device) {
+  constexpr std::array kActions = {"", "a reset of the GPU", "a reboot of the host",
+                                   "an end of peer-to-peer traffic",
+                                   "an end of all work and a reset of the GPU"};
+  FieldValue action{};
+  action.field = kRecoveryAction;
+  if (f.field_values == nullptr || f.field_values(device, 1, &action) != 0 || action.result != 0 ||
+      action.value.whole == 0)
+    return "";
+  return action.value.whole < kActions.size()
+             ? fmt::format("the driver asks for {}", kActions[action.value.whole])
+             : fmt::format("the driver asks for recovery action {}", action.value.whole);
+}
+
+std::vector<std::string> faults_of(const Functions& f, Device device) {
+  std::vector<std::string> out;
+  if (std::string recovery = recovery_of(f, device); !recovery.empty())
+    out.push_back(std::move(recovery));
+  if (unsigned long long errors = 0;
+      f.ecc_errors != nullptr &&
+      f.ecc_errors(device, kUncorrected, kSinceDriverLoaded, &errors) == 0 && errors > 0)
+    out.push_back(fmt::format("{} uncorrectable ECC error{} since the driver was loaded", errors,
+                              errors == 1 ? "" : "s"));
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  if (f.remapped_rows != nullptr &&
+      f.remapped_rows(device, &corrected, &uncorrected, &pending, &failed) == 0) {
+    if (failed != 0) out.emplace_back("a remap of a memory row failed");
+    if (pending != 0) out.emplace_back("a remap of a memory row waits for a reset of the GPU");
+  }
+  if (unsigned long long reasons = 0;
+      f.clock_reasons != nullptr && f.clock_reasons(device, &reasons) == 0) {
+    if ((reasons & kThermalSlowdown) != 0) out.emplace_back("too hot: its clocks are slowed down");
+    if ((reasons & kPowerBrake) != 0)
+      out.emplace_back("the power supply brakes it: its clocks are slowed down");
+  }
+  return out;
+}
+
 }  // namespace
 
 struct Nvml::Library {
@@ -222,6 +266,7 @@ base::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
   if (unsigned milliwatts = 0; f.power != nullptr && f.power(device, &milliwatts) == 0)
     out.watts = milliwatts / 1000.0;
   out.processes = processes_on(f, device);
+  out.faults = faults_of(f, device);
   return out;
 }
 

@@ -27,6 +27,8 @@ struct GpuSample {
   std::uint64_t memory_total = 0;
   double watts = 0;                   // 0: unknown
   std::vector<GpuProcess> processes;  // that compute; empty if the driver does not list them
+  // Why the GPU is not healthy, "2 uncorrectable ECC errors since the driver was loaded" for one.
+  std::vector<std::string> faults;
 };
 
 class Nvml {

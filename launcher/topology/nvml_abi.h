@@ -30,6 +30,23 @@ struct ProcessUtilization {  // nvmlProcessUtilizationSample_t
   unsigned sm, memory, encoder, decoder;
 };
 
+union Value {  // nvmlValue_t
+  double real;
+  unsigned whole;
+  unsigned long long wide;
+};
+struct FieldValue {  // nvmlFieldValue_t
+  unsigned field, scope;
+  long long timestamp, latency;
+  int type;
+  Return result;
+  Value value;
+};
+constexpr unsigned kRecoveryAction = 230;  // a field
+constexpr int kUncorrected = 1;            // of nvmlMemoryErrorType_t
+constexpr int kSinceDriverLoaded = 0;      // of nvmlEccCounterType_t
+constexpr unsigned long long kThermalSlowdown = 0x40, kPowerBrake = 0x80;  // reasons of clocks
+
 enum RemoteType : unsigned { kToGpu = 0, kToNpu = 1, kToSwitch = 2 };
 
 struct Functions {
@@ -56,6 +73,10 @@ struct Functions {
   Return (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
   Return (*process_utilization)(Device, ProcessUtilization*, unsigned*,
                                 unsigned long long) = nullptr;
+  Return (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;
+  Return (*remapped_rows)(Device, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
+  Return (*field_values)(Device, int, FieldValue*) = nullptr;
+  Return (*clock_reasons)(Device, unsigned long long*) = nullptr;
 };
 
 }  // namespace regroup::topology::nvml_abi

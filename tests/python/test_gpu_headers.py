@@ -138,6 +138,19 @@ CHECK(utilization, nvmlDeviceGetUtilizationRates);
 CHECK(power, nvmlDeviceGetPowerUsage);
 CHECK(processes, nvmlDeviceGetComputeRunningProcesses_v3);
 CHECK(process_utilization, nvmlDeviceGetProcessUtilization);
+CHECK(ecc_errors, nvmlDeviceGetTotalEccErrors);
+CHECK(remapped_rows, nvmlDeviceGetRemappedRows);
+CHECK(field_values, nvmlDeviceGetFieldValues);
+CHECK(clock_reasons, nvmlDeviceGetCurrentClocksEventReasons);
+SAME_LAYOUT(ours::FieldValue, nvmlFieldValue_t);
+SAME_PLACE(ours::FieldValue, result, nvmlFieldValue_t, nvmlReturn);
+SAME_PLACE(ours::FieldValue, value, nvmlFieldValue_t, value);
+SAME_LAYOUT(ours::Value, nvmlValue_t);
+static_assert(ours::kRecoveryAction == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION);
+static_assert(ours::kUncorrected == NVML_MEMORY_ERROR_TYPE_UNCORRECTED);
+static_assert(ours::kSinceDriverLoaded == NVML_VOLATILE_ECC);
+static_assert(ours::kThermalSlowdown == nvmlClocksThrottleReasonHwThermalSlowdown);
+static_assert(ours::kPowerBrake == nvmlClocksThrottleReasonHwPowerBrakeSlowdown);
 """
 
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "launcher/metrics/usage_columns.h"
 #include "launcher/metrics/usage_meter.h"
 #include "launcher/metrics/usage_reporter.h"
 #include "launcher/metrics/usage_text.h"
@@ -280,6 +281,46 @@ TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
   EXPECT_EQ(line + "\n", usage_csv_header());
   EXPECT_TRUE(std::getline(log, line));
   EXPECT_EQ(said, "");
+}
+
+TEST_F(UsageTest, FaultsOfAGpuReachTheStatusAndAreSaidOnce) {
+  boost::asio::io_context loop(1);
+  UsageOptions options;
+  options.every = std::chrono::milliseconds(5);
+  options.host = "here";
+  int reports = 0;
+  std::string report;
+  options.tell = [&](const std::string& json) { report = json, ++reports; };
+  options.read_gpu = [](const std::string& uuid) -> base::Result<GpuReading> {
+    GpuReading reading{{uuid, 1, 2, 3, 4}, {}};
+    if (uuid == "GPU-0") reading.use.faults = {"two errors", "too hot"};
+    return reading;
+  };
+  std::vector<std::string> said;
+  UsageReporter reporter(
+      loop, options,
+      [] {
+        return std::vector<UsageTarget>{{7, 0, ::getpgrp(), {}, {"GPU-0", "GPU-1"}}};
+      },
+      [&said](const std::string& text) { said.push_back(text); });
+  ASSERT_TRUE(reporter.start().ok());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (reports < 3 && std::chrono::steady_clock::now() < until) loop.run_one();
+  EXPECT_THAT(said,
+              testing::ElementsAre("GPU GPU-0 of member 7 on host here is not healthy: two errors",
+                                   "GPU GPU-0 of member 7 on host here is not healthy: too hot"));
+  const auto samples = usage_from_json(report);
+  ASSERT_TRUE(samples.ok());
+  EXPECT_THAT(samples->at(0).gpus.at(0).faults, testing::ElementsAre("two errors", "too hot"));
+  EXPECT_THAT(samples->at(0).gpus.at(1).faults, testing::IsEmpty());
+  const auto members = nlohmann::json::parse(report)["members"];
+  EXPECT_EQ(gpu_fault_lines(members),
+            "GPU GPU-0 of member 7: two errors\nGPU GPU-0 of member 7: too hot\n");
+  const nlohmann::json status = {{"job", "j"}, {"members", members}};
+  EXPECT_THAT(prometheus_text(status.dump()),
+              testing::ContainsRegex(
+                  "regroup_gpu_faults[{]job=\"j\",member=\"7\",[^}]*gpu=\"GPU-0\"[}] 2\n"
+                  "regroup_gpu_faults[{]job=\"j\",member=\"7\",[^}]*gpu=\"GPU-1\"[}] 0\n"));
 }
 
 TEST_F(UsageTest, ReporterIncludesOtherHosts) {

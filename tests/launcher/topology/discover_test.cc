@@ -357,6 +357,20 @@ TEST(Nvml, SamplesAGpuByItsUuid) {
   EXPECT_EQ(nvml->sample("GPU-9").code(), base::Code::kNotFound);
 }
 
+TEST(Nvml, SaysWhyAGpuIsNotHealthy) {
+  const auto nvml = Nvml::open(FAKE_NVML);
+  ASSERT_TRUE(nvml.ok()) << nvml.status().message();
+  EXPECT_THAT(nvml->sample("GPU-0")->faults,
+              testing::ElementsAre("the driver asks for a reset of the GPU",
+                                   "2 uncorrectable ECC errors since the driver was loaded",
+                                   "a remap of a memory row failed",
+                                   "a remap of a memory row waits for a reset of the GPU",
+                                   "too hot: its clocks are slowed down",
+                                   "the power supply brakes it: its clocks are slowed down"));
+  for (const char* healthy : {"GPU-1", "GPU-2", "GPU-3"})
+    EXPECT_THAT(nvml->sample(healthy)->faults, testing::IsEmpty()) << healthy;
+}
+
 TEST(Nvml, ALibraryThatIsNoneIsUnavailable) {
   EXPECT_EQ(Nvml::open("libnot-there.so").code(), base::Code::kUnavailable);
   const auto other = Nvml::open("libm.so.6");

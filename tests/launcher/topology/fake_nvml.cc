@@ -107,5 +107,30 @@ FAKE int nvmlDeviceGetProcessUtilization(void* device, Sample* out, unsigned* co
   out[2] = {4712, since + 2, 101, 0, 0, 0};  // an older driver's mark for unknown
   return *count = 3, 0;
 }
+// GPU 0 has every fault, GPU 1 a driver that knows of none, GPU 3 errors that cannot be read.
+struct Field {
+  unsigned field, scope;
+  long long timestamp, latency;
+  int type, result;
+  unsigned long long value;
+};
+FAKE int nvmlDeviceGetTotalEccErrors(void* device, int type, int counter,
+                                     unsigned long long* count) {
+  if (type != 1 || counter != 0 || number(device) == 3) return 3;
+  return *count = number(device) == 0 ? 2 : 0, 0;
+}
+FAKE int nvmlDeviceGetRemappedRows(void* device, unsigned*, unsigned*, unsigned* pending,
+                                   unsigned* failed) {
+  return *pending = *failed = number(device) == 0, 0;
+}
+FAKE int nvmlDeviceGetFieldValues(void* device, int count, Field* values) {
+  if (count != 1 || values[0].field != 230) return 2;
+  values[0].result = number(device) == 1 ? 3 : 0;  // NVML_ERROR_NOT_SUPPORTED, of an older driver
+  values[0].value = number(device) == 0 ? 1 : number(device) == 1 ? 4 : 0;
+  return 0;
+}
+FAKE int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* reasons) {
+  return *reasons = number(device) == 0 ? 0xc1 : 0x1, 0;
+}
 FAKE int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) { return *milliwatts = 61500, 0; }
 }
