@@ -703,7 +703,9 @@ std::optional<std::uint32_t> Client::Impl::claim_leaf(bool of_others) {
     std::uint64_t word = claim.load(std::memory_order_seq_cst);
     const bool taken = word != 0 && LeafClaim::of(word).step == clock_ && word != wanted.word();
     if ((taken && !of_others) || !lacks(leaf)) continue;
-    if (claim.compare_exchange_strong(word, wanted.word())) return leaf;
+    if (!claim.compare_exchange_strong(word, wanted.word())) continue;
+    if (taken) step_words().taken_over.fetch_add(1, std::memory_order_relaxed);
+    return leaf;
   }
   return std::nullopt;
 }

@@ -158,6 +158,7 @@ base::Result<base::Fd> Lanes::make(const LaneSpec& spec) {
   header->version = kVersion;
   header->spec = spec;
   init_robust(header->attaching);
+  init_robust(header->steps.hold);
   for (std::uint32_t i = 0; i < spec.lanes; ++i) {
     auto* const lane = new (static_cast<std::byte*>(base) + lanes_at() + i * sizeof(Lane)) Lane{};
     init_robust(lane->holder);

@@ -53,6 +53,46 @@ void assign_shards(std::span<const MappedShard> shards, std::span<const std::uin
   wake_servers(shards);
 }
 
+base::Result<StepHold> StepHold::take(std::span<const MappedShard> shards,
+                                      base::TimePoint deadline) {
+  if (!lock_robust_until(shards.front().lanes.header().steps.hold, deadline))
+    return base::deadline_exceeded("steps: another process holds them; expected one at a time");
+  StepHold hold(shards);
+  const std::uint64_t step = hold.step();
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    const StepWords& words = shards[shard].lanes.header().steps;
+    while (words.applied.load(std::memory_order_seq_cst) < step) {
+      const base::TimePoint now = RealPolicy::now();
+      if (now >= deadline) {
+        return base::deadline_exceeded(
+            fmt::format("steps: shard {} does not apply step {}", shard, step - 1));
+      }
+      // At the end of a job there is no next server. attach() applies what all have logged.
+      const auto attached = ShardServer::attach(shards, shard, now + kLookForEnded);
+      if (!attached.ok() && attached.code() != base::Code::kDeadlineExceeded)
+        return attached.status();
+    }
+  }
+  return hold;
+}
+
+StepHold::~StepHold() {
+  if (shards_.empty()) return;
+  ::pthread_mutex_unlock(&shards_.front().lanes.header().steps.hold);
+  shmem::ring(shards_.front().lanes.header().server);
+}
+
+std::uint64_t StepHold::step() const {
+  return shards_.front().lanes.header().steps.logged.load(std::memory_order_seq_cst);
+}
+
+void restore_step(std::span<const MappedShard> shards, std::uint64_t step) {
+  for (const MappedShard& shard : shards) {
+    shard.lanes.header().steps.logged.store(step, std::memory_order_seq_cst);
+    shard.lanes.header().steps.applied.store(step, std::memory_order_seq_cst);
+  }
+}
+
 base::Result<MappedShard> MappedShard::open(const ShardMemory& memory, StoreMemory::Mode mode) {
   REGROUP_ASSIGN_OR_RETURN(Lanes lanes, Lanes::open(memory.lanes));
   if (memory.segments.empty()) return base::invalid_argument("shard: expected segments, got none");
@@ -110,7 +150,7 @@ base::Status ShardServer::serve(const std::atomic<bool>& stop, std::uint32_t ser
     return stop.load(std::memory_order_seq_cst) || server_of(shard_->store) != server;
   };
   const auto ready = [&] {
-    if (ending() || may_apply_step()) return true;
+    if (ending() || may_log_step() || may_apply_step()) return true;
     for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
       const Lane& lane = lanes.lane(i);
       if (lane.client.load(std::memory_order_seq_cst) != 0 &&
@@ -142,9 +182,10 @@ base::Result<std::size_t> ShardServer::poll() {
     REGROUP_ASSIGN_OR_RETURN(const std::size_t of_lane, poll_lane(i));
     answered += of_lane;
   }
-  if (may_apply_step()) {
+  if (may_log_step() || may_apply_step()) {
     WriteTurn changing(shard_->store);
-    REGROUP_RETURN_IF_ERROR(apply_step());
+    if (may_log_step()) log_step();
+    if (may_apply_step()) REGROUP_RETURN_IF_ERROR(apply_step());
     changing.settle();
   }
   return answered;
@@ -399,12 +440,22 @@ base::Status ShardServer::end_leaf(std::uint32_t number, const MessageHeader& he
   if (leaf.pushes != header.number) return {};
   sums_->add_leaf(header.leaf, std::move(leaf.gradients));
   set_leaf(steps(), header.leaf);
-  if (sums_->is_complete()) log_step();
   return {};
+}
+
+bool ShardServer::may_log_step() const {
+  if (!sums_ || !sums_->is_complete()) return false;
+  const std::uint64_t step = steps().logged.load(std::memory_order_relaxed);
+  return shard_->lanes.spec().shard != 0 ||
+         std::ranges::all_of(shards_.subspan(1), [&](const MappedShard& shard) {
+           return shard.lanes.header().steps.logged.load(std::memory_order_seq_cst) > step;
+         });
 }
 
 void ShardServer::log_step() {
   StepWords& words = steps();
+  const bool is_last = shard_->lanes.spec().shard == 0;
+  if (is_last && !try_lock_robust(words.hold)) return;
   const std::uint64_t step = words.logged.load(std::memory_order_relaxed);
   const base::Status status = append_sums(sums_->sums(), step);
   sums_.reset();
@@ -418,6 +469,7 @@ void ShardServer::log_step() {
     words.code.store(static_cast<std::uint32_t>(status.code()), std::memory_order_relaxed);
     words.failed.store(step + 1, std::memory_order_seq_cst);
   }
+  if (is_last) ::pthread_mutex_unlock(&words.hold);
   clear_leaves(words);
   for (const MappedShard& shard : shards_) shmem::ring_if_asleep(shard.lanes.header().server);
   wake_clients();

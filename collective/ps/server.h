@@ -32,6 +32,28 @@ struct MappedShard {
   Lanes lanes;
 };
 
+// While it is held no shard of the host applies a step of mode sync, so all tables are of one step.
+// Steps go on when the holder's process dies.
+class StepHold {
+ public:
+  // Takes it, and waits until a step that all shards have logged is applied in all. `shards` are
+  // mapped for writing and must outlive it. Where no server does that, applies it itself.
+  // kDeadlineExceeded: another process holds it, or a server applies no step, until `deadline`.
+  [[nodiscard]] static base::Result<StepHold> take(std::span<const MappedShard> shards,
+                                                   base::TimePoint deadline);
+  StepHold(StepHold&& other) noexcept : shards_(std::exchange(other.shards_, {})) {}
+  StepHold& operator=(StepHold&&) = delete;
+  ~StepHold();
+  // Steps that all tables have.
+  [[nodiscard]] std::uint64_t step() const;
+
+ private:
+  explicit StepHold(std::span<const MappedShard> shards) : shards_(shards) {}
+  std::span<const MappedShard> shards_;
+};
+// Makes empty shards, which no server has yet, those of tables that have `step` steps.
+void restore_step(std::span<const MappedShard> shards, std::uint64_t step);
+
 // Serves one shard. One thread, the one that called attach().
 class ShardServer {
  public:
@@ -82,7 +104,9 @@ class ShardServer {
   [[nodiscard]] base::Status take_push(std::uint32_t number, std::byte* message,
                                        const MessageHeader& header);
   [[nodiscard]] base::Status end_leaf(std::uint32_t number, const MessageHeader& header);
-  // Writes the sums of the step to the log.
+  // Whether all leaves of the step are here, and it is this shard's turn to log it.
+  [[nodiscard]] bool may_log_step() const;
+  // Writes the sums of the step to the log; of shard 0, unless the steps are on hold.
   void log_step();
   [[nodiscard]] base::Status append_sums(const ShardGradients& sums, std::uint64_t step);
   // Whether all shards have logged a step that is not applied here.

@@ -5,6 +5,8 @@
 // docs/design/ps_lanes.md.
 #pragma once
 
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -14,8 +16,9 @@ namespace regroup::collective::ps {
 inline constexpr std::uint32_t kMostLeaves = 1024;  // of a step
 
 struct StepWords {
-  // By the server. Steps whose sums are in the log of the shard's store; of these, steps that are
-  // applied. applied <= logged <= applied + 1, and applied <= the least `logged` of all shards.
+  // By the server. Shard 0 logs a step last, so its `logged` says that all shards have. Steps whose
+  // sums are in the log of the shard's store; of these, steps that are applied. applied <= logged
+  // <= applied + 1, and applied <= the least `logged` of all shards.
   alignas(128) std::atomic<std::uint64_t> logged;
   std::atomic<std::uint64_t> applied;
   std::atomic<std::uint64_t> leaves;  // of a step; 0: no leaf has come yet
@@ -28,6 +31,10 @@ struct StepWords {
   std::array<std::atomic<std::uint64_t>, kMostLeaves / 64> have;
   // Of shard 0. Counts up with each change of any shard's words, before clients are woken.
   alignas(128) std::atomic<std::uint64_t> changes;
+  // Of shard 0, by clients: leaves that one began while another client had them.
+  std::atomic<std::uint64_t> taken_over;
+  // Of shard 0, robust: while another process holds it, shard 0 logs no step.
+  alignas(64) pthread_mutex_t hold;
   // Of shard 0, by clients: who computes a leaf. It keeps clients from doing the same work twice,
   // no more: a leaf that two clients compute is the same.
   std::array<std::atomic<std::uint64_t>, kMostLeaves> claims;

@@ -342,11 +342,9 @@ TablesImage image_of(std::vector<RangeCopy> copies) {
 
 base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
                                       const std::function<void()>& sign) {
-  if (shards.front().lanes.header().steps.logged.load() != 0) {
-    return base::invalid_argument(
-        "save tables: clients in mode sync have trained them; expected mode async or ssp, since "
-        "ranges of one moment each are not the tables of one step");
-  }
+  // In mode sync ranges of one moment each would not be the tables of one step.
+  REGROUP_ASSIGN_OR_RETURN(const StepHold hold,
+                           StepHold::take(shards, base::SystemClock().now() + kServerLimit));
   std::vector<RangeCopy> copies;
   std::map<std::string, std::pair<TableSpec, std::vector<PositionRange>>>
       dense;  // ranges that are there
@@ -374,7 +372,13 @@ base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
         copies.push_back(initial_copy(there.first, range, header.job_seed));
     }
   }
-  return image_of(std::move(copies));
+  TablesImage image = image_of(std::move(copies));
+  if (const std::uint64_t step = hold.step(); step != 0) {
+    image.step = {step};
+    image.pieces.push_back(
+        {kStepName, "uint64", {1}, checkpoint::whole({1}), bytes_of(image.step)});
+  }
+  return image;
 }
 
 Status restore_tables(std::span<const MappedShard> shards, const checkpoint::Checkpoint& from,
@@ -395,6 +399,13 @@ Status restore_tables(std::span<const MappedShard> shards, const checkpoint::Che
   }
   Restorer restorer(servers, from, sign);
   for (const TableSpec& spec : specs) REGROUP_RETURN_IF_ERROR(restorer.restore(spec));
+  if (const auto steps = from.find(kStepName)) {
+    std::uint64_t step = 0;
+    if (checkpoint::bytes_of(from.manifest().tensors[*steps]) != sizeof step)
+      return base::data_loss(fmt::format("tensor {}: expected one uint64", kStepName));
+    REGROUP_RETURN_IF_ERROR(from.read(*steps, std::as_writable_bytes(std::span(&step, 1))));
+    restore_step(shards, step);
+  }
   return {};
 }
 

@@ -339,28 +339,90 @@ TEST_F(PsSync, AStepIsAppliedInAllShardsOrInNone) {
   const auto leaf = *one->next_leaf();
   ASSERT_TRUE(train(*one, tables, *leaf).ok());
   ASSERT_TRUE(one->flush().ok());
-  other.stop();  // it takes the end of the leaf later
+  server.stop();  // it takes the end of the leaf later
   std::thread ending([&] { EXPECT_EQ(*one->next_leaf(), std::nullopt); });
-  for (const base::TimePoint end = in(kLong); words(first).logged != 1; ::usleep(200))
+  for (const base::TimePoint end = in(kLong); words(second).logged != 1; ::usleep(200))
     ASSERT_LT(in(std::chrono::seconds(0)), end);
-  server.end(SIGKILL);
-  server = served_.server(0);
-  served_.await_server(0, server.pid());
-  EXPECT_EQ(words(first).applied.load(), 0U);
+  other.end(SIGKILL);
+  other = served_.server(1);
+  served_.await_server(1, other.pid());
+  EXPECT_EQ(words(second).applied.load(), 0U);
   EXPECT_EQ(pull<float>(*one, tables.top), before);
   EXPECT_EQ(pull<std::int64_t>(*one, tables.counts, all_ids(100), 1), before_counts);
-  EXPECT_EQ(words(second).logged.load(), 0U);
-  server.end(SIGKILL);
-  other.signal(SIGCONT);
-  for (const base::TimePoint end = in(kLong); words(second).applied != 1; ::usleep(200))
+  EXPECT_EQ(words(first).logged.load(), 0U);
+  other.end(SIGKILL);
+  server.signal(SIGCONT);
+  for (const base::TimePoint end = in(kLong); words(first).applied != 1; ::usleep(200))
     ASSERT_LT(in(std::chrono::seconds(0)), end);
-  EXPECT_EQ(words(first).applied.load(), 0U);
-  server = served_.server(0);
+  EXPECT_EQ(words(second).applied.load(), 0U);
+  other = served_.server(1);
   ending.join();
   EXPECT_EQ(one->clock(), 1U);
   EXPECT_NE(pull<float>(*one, tables.top), before);
   const auto after = pull<std::int64_t>(*one, tables.counts, all_ids(100), 1);
   EXPECT_EQ(after[99], before_counts[99] + 1);
+}
+
+// A checkpoint's writer holds the steps: then all tables are of one step, also where the server
+// that should have applied it is dead.
+TEST_F(PsSync, StepsOnHoldAreAppliedInAllShardsOrInNone) {
+  const auto all = [&] {
+    std::vector<MappedShard> out;
+    for (std::size_t i = 0; i < 2; ++i) out.push_back(served_.map(i));
+    return out;
+  };
+  const std::vector<MappedShard> shards = all();
+  const auto words = [&](std::size_t shard) -> StepWords& {
+    return shards[shard].lanes.header().steps;
+  };
+  Child server = served_.server();
+  const auto one = client(served_, 1, 1);
+  const Tables tables = open_all(*one);
+  const auto end_step = [&] {
+    while (const auto leaf = *one->next_leaf()) ASSERT_TRUE(train(*one, tables, *leaf).ok());
+  };
+  end_step();
+  std::thread ending;
+  {
+    const auto hold = StepHold::take(shards, in(kLong));
+    ASSERT_TRUE(hold.ok()) << hold.status().to_string();
+    EXPECT_EQ(hold->step(), 1U);
+    ending = std::thread(end_step);
+    for (const base::TimePoint end = in(kLong); words(1).logged != 2; ::usleep(200))
+      ASSERT_LT(in(std::chrono::seconds(0)), end);
+    ::usleep(20'000);
+    EXPECT_EQ(words(0).applied.load(), 1U);
+    EXPECT_EQ(words(1).applied.load(), 1U);
+  }
+  ending.join();
+  EXPECT_EQ(one->clock(), 2U);
+  // A server that died between the log and the application.
+  server.end(SIGKILL);
+  {
+    const auto attached = ShardServer::attach(shards, 0, in(kLong));
+    ASSERT_TRUE(attached.ok());
+    Range* counted = nullptr;
+    (*attached)->store().each([&](Range& range) {
+      if (range.spec().name == "counts") counted = &range;
+    });
+    ASSERT_NE(counted, nullptr);
+    const std::vector<std::uint64_t> position{counted->header().positions.first};
+    const std::vector<std::int64_t> add{70};
+    ASSERT_TRUE(counted
+                    ->append({.client = kStepClient,
+                              .number = 3,
+                              .epoch = counted->epoch(),
+                              .positions = position,
+                              .gradients = bytes_of(add)})
+                    .ok());
+    words(1).logged = 3;
+    words(0).logged = 3;
+    EXPECT_EQ(counted->applied(), 2U);
+  }
+  const auto hold = StepHold::take(shards, in(kLong));
+  ASSERT_TRUE(hold.ok()) << hold.status().to_string();
+  EXPECT_EQ(hold->step(), 3U);
+  for (const std::size_t shard : {0, 1}) EXPECT_EQ(words(shard).applied.load(), 3U);
 }
 
 // A step that does not fit into the log ends with an error, not with a wait for ever.
