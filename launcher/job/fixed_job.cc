@@ -66,6 +66,25 @@ std::string clock_lines(const json& status) {
   return out;
 }
 
+// Of clients in mode sync; empty in other modes.
+std::string step_lines(const json& status) {
+  if (!status.contains("step")) return "";
+  const json clients = status.value("step_clients", json::array());
+  std::string out = fmt::format(
+      "mode sync: step {} has {} of {} leaves; {}; leaves taken over from slow ones: {}\n",
+      status.value("step", 0ULL), status.value("leaves_there", 0U), status.value("leaves", 0U),
+      base::counted(clients.size(), "client"), status.value("leaves_taken_over", 0ULL));
+  if (!clients.empty()) out += fmt::format("{:<14} {:>8} {}\n", "client", "pid", "computes leaf");
+  for (const json& one : clients) {
+    std::string leaves;
+    for (const json& leaf : one.value("leaves", json::array()))
+      leaves += (leaves.empty() ? "" : ",") + leaf.dump();
+    out += fmt::format("{:<14} {:>8} {}\n", one.value("name", ""), one.value("pid", 0),
+                       leaves.empty() ? "-" : leaves);
+  }
+  return out;
+}
+
 std::string server_lines(const json& status) {
   const json servers = status.value("servers", json::array());
   std::string out =
@@ -105,7 +124,7 @@ std::string server_lines(const json& status) {
                        status.value("view", 0ULL), move.value("shard", 0U), move.value("from", 0U),
                        move.value("to", 0U), move.value("why", ""));
   }
-  return out + clock_lines(status);
+  return out + clock_lines(status) + step_lines(status);
 }
 
 // Sends `word` to the parameter server; returns its sentence.

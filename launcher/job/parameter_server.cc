@@ -151,6 +151,47 @@ void add_clocks(nlohmann::json& out, const collective::ps::Lanes& lanes) {
     out["turns_by_staleness"].push_back(turns.load());
 }
 
+// Of mode sync; nothing is added in other modes.
+void add_steps(nlohmann::json& out, std::span<const collective::ps::MappedShard> shards) {
+  const collective::ps::Lanes& lanes = shards.front().lanes;
+  const collective::ps::StepWords& words = lanes.header().steps;
+  const std::uint64_t step = words.applied.load();
+  auto clients = nlohmann::json::array();
+  std::uint32_t leaves = 0;
+  for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
+    const collective::ps::Lane& lane = lanes.lane(i);
+    const std::uint64_t client = lane.client.load();
+    const auto consistency = collective::ps::from_word(lane.consistency.load());
+    if (client == 0 || consistency.mode != regroup::ps::Mode::kSync) continue;
+    // Clients write it, so it may be anything.
+    leaves = static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(consistency.leaves.value_or(0), 0, collective::ps::kMostLeaves));
+    clients.push_back({{"client", client - 1},
+                       {"name", collective::ps::name_of_client(lane)},
+                       {"pid", lane.process.load()},
+                       {"lane", i},
+                       {"leaves", nlohmann::json::array()}});
+  }
+  if (clients.empty() && step == 0) return;
+  std::uint32_t there = 0;
+  for (std::uint32_t leaf = 0; leaf < leaves; ++leaf) {
+    const bool in_all = std::ranges::all_of(shards, [&](const auto& shard) {
+      return collective::ps::has_leaf(shard.lanes.header().steps, step, leaf);
+    });
+    there += in_all ? 1 : 0;
+    const auto claim = collective::ps::LeafClaim::of(words.claims[leaf].load());
+    for (nlohmann::json& one : clients) {
+      if (!in_all && claim.step == step && one["lane"] == claim.lane) one["leaves"].push_back(leaf);
+    }
+  }
+  for (nlohmann::json& one : clients) one.erase("lane");
+  out["step"] = step;
+  out["leaves"] = leaves;
+  out["leaves_there"] = there;
+  out["leaves_taken_over"] = words.taken_over.load();
+  out["step_clients"] = std::move(clients);
+}
+
 }  // namespace
 
 ServerVerdict ServerRestarts::on_end(const ServerEnd& end) {
@@ -595,6 +636,7 @@ std::string ParameterServer::status_json() {
         {{"shard", move.shard}, {"from", move.from}, {"to", move.to}, {"why", move.why}});
   }
   add_clocks(out, shards_.front().lanes);
+  add_steps(out, shards_);
   std::string text = out.dump();
   if (text.size() < base::kMostDescriptorText) return text;
   for (nlohmann::json& server : out["servers"]) server.erase("tables");  // too many to list

@@ -121,7 +121,11 @@ class ParameterServer {
   // "to", "why"}. In mode ssp in addition {"staleness", "turns_by_staleness", "clocks"}: the bound;
   // turns of all clients so far by how many clocks the slowest was behind, the last one with all
   // beyond; for each client {"client", "name", "pid", "clock", "held_up_others"} and, while it
-  // waits, "waits_for", a name. `held_up_others`: seconds in which others waited for it.
+  // waits, "waits_for", a name. `held_up_others`: seconds in which others waited for it. In mode
+  // sync {"step", "leaves", "leaves_there", "leaves_taken_over", "step_clients"}: the step that is
+  // computed, its number of leaves, those that all shards have, leaves so far that a client began
+  // while another one had them, and for each client {"client", "name", "pid", "leaves"}: those that
+  // it computes.
   [[nodiscard]] std::string status_json();
 
  private:

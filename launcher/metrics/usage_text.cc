@@ -84,7 +84,10 @@ constexpr MemberMetric kServerMetrics[] = {
     {"regroup_ps_clients_total", "counter", "Processes that have joined the parameter server.",
      "clients"},
     {"regroup_ps_restarts_total", "counter", "Servers that were started after another's end.",
-     "restarts"}};
+     "restarts"},
+    {"regroup_ps_step", "gauge", "In mode sync: steps that the tables have.", "step"},
+    {"regroup_ps_leaves_taken_over_total", "counter",
+     "In mode sync: leaves that a client began while another one had them.", "leaves_taken_over"}};
 // Of each of its servers.
 constexpr MemberMetric kOneServerMetrics[] = {
     {"regroup_ps_server_ranges", "gauge", "Ranges that the server has.", "ranges"},

@@ -229,6 +229,8 @@ TEST(UsageText, PrometheusShowsTheParameterServer) {
         {"ranges_waiting", 7},
         {"store", {{"tables", 5}, {"free", 6}, {"log", 7}}},
         {"view", 3},
+        {"step", 17},
+        {"leaves_taken_over", 2},
         {"servers",
          {{{"server", 0}, {"ranges", 9}, {"updates", 5}}, {{"server", 1}, {"ranges", 7}}}},
         {"clocks",
@@ -247,6 +249,8 @@ TEST(UsageText, PrometheusShowsTheParameterServer) {
                               "regroup_ps_server_ranges{job=\"j\",server=\"0\"} 9\n"
                               "regroup_ps_server_ranges{job=\"j\",server=\"1\"} 7\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_server_updates_total{job=\"j\",server=\"0\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_step{job=\"j\"} 17\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_ps_leaves_taken_over_total{job=\"j\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE regroup_ps_clock gauge\n"
                               "regroup_ps_clock{job=\"j\",client=\"3\",name=\"worker 2\"} 12\n"));
   EXPECT_THAT(text, HasSubstr("regroup_ps_held_up_others_seconds_total{job=\"j\",client=\"3\","
