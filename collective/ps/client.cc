@@ -27,8 +27,13 @@ constexpr std::size_t kMaxFailed = 1024;  // pushes whose error nobody has asked
 constexpr std::chrono::milliseconds kLookForLane{1};
 // A thread that waits for an answer looks itself after this time, whatever the bell says.
 constexpr std::chrono::seconds kLookAgain{1};
-// A client that lacks work waits at least so long before it does that of another one, too.
-constexpr std::chrono::milliseconds kLeastWait{50};
+// A client that lacks work waits so long before it does that of another one, too: longer than a
+// leaf takes, so that clients that are alike do nothing twice.
+base::Duration wait_before_help(base::Duration own_leaf) {
+  constexpr std::chrono::milliseconds kLeast{2}, kUnknown{50};
+  if (own_leaf == base::Duration::zero()) return kUnknown;
+  return std::max<base::Duration>(own_leaf * 3 / 2, kLeast);
+}
 
 Status other_processes_attach(std::uint64_t client, const Lanes& lanes) {
   return base::deadline_exceeded(
@@ -766,8 +771,7 @@ base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
     leaf_time_ = RealPolicy::now() - leaf_begun_;
   }
   const base::TimePoint until = deadline();
-  const base::Duration wait = std::max<base::Duration>(2 * leaf_time_, kLeastWait);
-  for (base::TimePoint help = RealPolicy::now() + wait;;) {
+  for (const base::TimePoint help = RealPolicy::now() + wait_before_help(leaf_time_);;) {
     const std::uint64_t changes = step_words().changes.load(std::memory_order_seq_cst);
     if (const std::uint64_t applied = least_applied(); applied > clock_) {
       clock_ = applied;

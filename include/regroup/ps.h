@@ -218,9 +218,9 @@ class Client {
   // Mode sync: ends the leaf that this client has begun, and begins another one, of step clock().
   // Nothing: the step is complete and applied in all tables; clock() is the next step then, or a
   // later one if others have gone on. An error of a push of the leaf is returned; the client then
-  // begins the leaf again. Blocks while all leaves are in other clients' hands: after twice the
-  // time of an own leaf it begins one of theirs. kResourceExhausted: a shard has no memory for the
-  // step, or no room for it in its log. One thread at a time.
+  // begins the leaf again. Blocks while all leaves are in other clients' hands: after one and a
+  // half times the time of its last leaf it begins one of theirs. kResourceExhausted: a shard has
+  // no memory for the step, or no room for it in its log. One thread at a time.
   [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf();
 
   // Copies the rows of `ids` to `rows`, `dim` elements of the table's dtype each, from the memory
