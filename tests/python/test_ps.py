@@ -156,6 +156,45 @@ def test_weights_of_mode_sync_do_not_depend_on_clients_and_deaths():
                     assert np.array_equal(got, wanted)
 
 
+def layers(client: ps.Client) -> tuple[torch.nn.Module, torch.nn.Module]:
+    torch.manual_seed(1)
+    return (
+        ps.torch.Embedding(client, "users", dim=4, optimizer=ps.RowAdagrad(lr=0.1)),
+        ps.torch.Dense(client, "top", torch.nn.Linear(4, 1), optimizer=ps.Adam(lr=0.01)),
+    )
+
+
+def train_layers(client: ps.Client, users, top, steps: int) -> list[torch.Tensor]:
+    for step in client.steps(steps):
+        for leaf in step:
+            random = torch.Generator().manual_seed(step.number * LEAVES + leaf)
+            ids = torch.randint(0, 30, (16,), generator=random)
+            wanted = torch.rand(16, 1, generator=random)
+            client.push(((top(users(ids)) - wanted) ** 2).mean())
+    with torch.no_grad():
+        return [users(torch.arange(30)), top(torch.eye(4))]
+
+
+def test_layers_of_pytorch_in_mode_sync_have_the_same_bits_with_any_number_of_clients():
+    results = []
+    for count in (1, 3):
+        with ps.Server("64M", seed=3) as server, ThreadPoolExecutor() as pool:
+            mode = {"mode": "sync", "leaves": LEAVES}
+            clients = [server.attach(number, **mode) for number in range(count)]
+            made = [layers(client) for client in clients]
+            trained = [
+                pool.submit(train_layers, client, *of, 6)
+                for client, of in zip(clients, made, strict=True)
+            ]
+            results += [one.result(120) for one in trained]
+            for client in clients:
+                client.close()
+    assert len(results) == 4
+    for result in results[1:]:
+        assert all(torch.equal(*pair) for pair in zip(result, results[0], strict=True))
+    assert results[0][0].abs().sum() > 0
+
+
 def test_pushes_and_steps_of_mode_sync_are_checked(server):
     with server.attach(0, mode="sync", leaves=2) as client:
         bias = client.dense("bias", 2, optimizer=ps.Sum())
