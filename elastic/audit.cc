@@ -1,9 +1,10 @@
-// Draws who audits what, and finds whose bits are alone. docs/design/audit.md.
+// Draws the leaf and the members, and compares their digests. docs/design/audit.md.
 #include "elastic/audit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -57,6 +58,16 @@ bool Audit::compares(std::uint32_t leaf) const {
 }
 
 void Audit::take(std::span<const std::byte> gradient) { digest_ = base::crc32c(gradient); }
+
+std::string Audit::drop(const proto::World& world) {
+  const auto plan = std::exchange(plan_, std::nullopt);
+  if (!plan || !third_asked_ || rank_ != plan->owner) return "";
+  const auto id_of = [&](int rank) { return world.members[static_cast<std::size_t>(rank)].id; };
+  return fmt::format(
+      "audit: leaf {} of step {}: members {} and {} computed different bits, and the World changed "
+      "before a third member could tell which are wrong",
+      plan->leaf, step_, id_of(plan->owner), id_of(plan->second));
+}
 
 base::Result<Audit::Finding> Audit::compare(collective::Communicator& communicator,
                                             const proto::World& world, base::TimePoint deadline) {

@@ -32,8 +32,9 @@ class Audit {
  public:
   // `rank` is that of this member.
   void begin(std::optional<AuditPlan> plan, proto::Step step, int rank);
-  // Of a World that is over: no member of the next one continues it.
-  void drop() { plan_.reset(); }
+  // Of a World that is over: no member of the next one continues it. Returns a sentence for the
+  // user, in the owner of the leaf only, if bits differed and no third member had decided.
+  [[nodiscard]] std::string drop(const proto::World& world);
   [[nodiscard]] bool active() const { return plan_.has_value(); }
   // The leaf that this member has yet to compute as the second or third one.
   [[nodiscard]] std::optional<std::uint32_t> leaf_to_compute() const;

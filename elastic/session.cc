@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -45,6 +46,13 @@ const char* name_of(StepEvent event) {
 }
 
 namespace {
+
+// A line on standard error, if there is something to tell.
+void tell(const std::string& sentence) {
+  if (sentence.empty()) return;
+  const std::string line = fmt::format("regroup: {}\n", sentence);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
 
 // Copies between the device and the arena then need no detour.
 void pin_for(DeviceStaging& device, const shmem::Arena& arena, proto::SlotIndex slot) {
@@ -461,6 +469,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       seal();
     }
     if (status.code() != Code::kRevoked) return status;
+    tell(audit_.drop(world()));
     REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
     if (joined == Participant::Joined::kOpenIsCommitted) {
       observe(StepEvent::kCommitted);
@@ -468,7 +477,6 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       return std::optional<Shard>();
     }
     owners_ = proto::owners_of(world(), applied_ + 1);
-    audit_.drop();
     leaves_.keep_owned(owners_, self_->slot_id());
   }
 }

@@ -342,14 +342,15 @@ Status check_reduce(const OptionsBuilder& builder) {
 }
 
 // Members that may compute other bits are no sign of a fault.
-Status check_audit(const OptionsBuilder& builder) {
-  const bool given = std::ranges::any_of(builder.changes, [](const EnvironmentChange& change) {
-    return change.name == "REGROUP_AUDIT" && change.value != "0";
-  });
-  if (!given || !builder.out.any_fingerprint) return {};
-  return invalid_argument(
-      "--audit and --reproducible off cannot be combined: an audit compares bits; --reproducible "
-      "strict, the default, fits");
+Status apply_audit(OptionsBuilder& builder) {
+  if (builder.audit == 0) return {};
+  if (builder.out.any_fingerprint)
+    return invalid_argument(
+        "--audit and --reproducible off cannot be combined: an audit compares bits; --reproducible "
+        "strict, the default, fits");
+  builder.changes.push_back(
+      {EnvironmentChange::Kind::kSet, "REGROUP_AUDIT", std::to_string(builder.audit), ""});
+  return {};
 }
 
 }  // namespace
@@ -357,7 +358,7 @@ Status check_audit(const OptionsBuilder& builder) {
 Status finish(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
   if (Status status = check_reduce(builder); !status.ok()) return status;
-  if (Status status = check_audit(builder); !status.ok()) return status;
+  if (Status status = apply_audit(builder); !status.ok()) return status;
   if (Status status = check_mpi_dir(builder); !status.ok()) return status;
   if (Status status = check_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;

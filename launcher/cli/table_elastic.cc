@@ -245,15 +245,9 @@ std::vector<Spec> elastic_options() {
        }},
       {{"audit"},
        "N",
-       "number of steps after which two members compute the same shard again; if a third agrees "
-       "with one of them, the other is replaced (default: 0, never)",
-       [](D& d, G& g) {
-         std::uint32_t steps = 0;
-         REGROUP_RETURN_IF_ERROR(base::parse_count(g.name, g.value(), 0, steps));
-         d.changes.push_back(
-             {EnvironmentChange::Kind::kSet, "REGROUP_AUDIT", std::to_string(steps), ""});
-         return Status();
-       }},
+       "number of steps from one audit to the next, in which two members compute the same shard; "
+       "one whose bits a third does not have is replaced (default: 0, none)",
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 0, d.audit); }},
       {{"ledger"},
        "DIR",
        "write to DIR/ledger.jsonl which samples each step used; regroup ledger verify DIR checks "

@@ -39,6 +39,7 @@ constexpr std::string_view kNames[] = {
     "REGROUP_MEMBER",
     "REGROUP_WORLD",
     "REGROUP_RANK_EXITS",
+    "REGROUP_AUDIT",
     "REGROUP_LEDGER",
     "REGROUP_TIMELINE",
     "REGROUP_PS"};

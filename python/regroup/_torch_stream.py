@@ -56,6 +56,11 @@ def check_parts(dataset: Any, batch_size: int, shards: int) -> None:
     (`num_shards`, of data sets of Hugging Face) and the samples of a batch must divide evenly, so
     that no part ends long before the others."""
     refuse = functools.partial(_arguments.refuse, "join")
+    if os.environ.get("REGROUP_AUDIT", "0") != "0":
+        refuse(
+            "parts: with --audit a member computes shards of other members, and would read their "
+            "parts from the start; leave out parts=True or --audit"
+        )
     if batch_size % shards != 0:
         refuse(
             f"parts: expected a batch size that is a multiple of the job's {shards} shards, got "

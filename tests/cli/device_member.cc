@@ -5,7 +5,8 @@
 // join: as device, but the session loads the driver first; the program ends once it has joined.
 // Trains with pseudo-random gradients that depend on step, leaf and weights. Prints "step S size N"
 // for each step at rank 0, and "finished DIGEST" at the end: equal digests are equal weights. Once
-// there is the file XDG_RUNTIME_DIR/hurry, leaves take no time.
+// there is the file XDG_RUNTIME_DIR/hurry, leaves take no time. DEVICE_MEMBER_WRONG=ID:STEP: the
+// member of that REGROUP_MEMBER computes a wrong number in each leaf from STEP on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -101,6 +102,15 @@ void compute(std::vector<float>& gradient, const std::vector<float>& weights, st
   std::fill(gradient.begin() + kFirst, gradient.begin() + kSecond, 0.0F);
 }
 
+void spoil(std::vector<float>& gradient, std::uint64_t step) {
+  const char* const wrong = std::getenv("DEVICE_MEMBER_WRONG");
+  const char* const id = std::getenv("REGROUP_MEMBER");
+  if (wrong == nullptr || id == nullptr) return;
+  char* end = nullptr;
+  if (std::strtoull(wrong, &end, 10) != std::strtoull(id, nullptr, 10)) return;
+  if (*end == ':' && step >= std::strtoull(end + 1, nullptr, 10)) gradient.back() += 1.0F;
+}
+
 // Two parts with exact weights, and zeros in between.
 void fill(regroup::elastic::Session& session, const Device& device, void* at,
           std::vector<float>& values) {
@@ -164,6 +174,7 @@ int run(int argc, char** argv) {
     while (const auto shard = must(session->next_shard())) {
       if (!std::filesystem::exists(hurry)) std::this_thread::sleep_for(pause);
       compute(values, weights, shard->seed);
+      spoil(values, step->step);
       if (harvest) {
         device->change_stream();
         if (const Status changed = session->change_stream(device->stream()); !changed.ok())

@@ -64,8 +64,12 @@ def test_where_it_cannot_be_known_who_is_wrong_the_job_ends(regroup, member, siz
     assert re.search(r"audit: leaf \d of step \d+: ", told) and why in told
 
 
-def test_members_die_and_come_between_audits_without_a_change_of_a_bit(regroup, member, weights):
+def test_members_die_and_come_between_audits_without_a_change_of_a_bit(
+    regroup, member, weights, tmp_path
+):
+    timeline = tmp_path / "timeline"
     words = elastic("2:3", "--initial-size", "3", "--shards", "6", "--audit", "1")
+    words += ["--timeline", str(timeline)]
     job = regroup.start(*words, member, STEPS, "60", "", "sum", "0", "64", "flip")
     for victim in (0, 1):
         until(lambda: len(members(regroup)) >= 2, "a World")
@@ -76,22 +80,25 @@ def test_members_die_and_come_between_audits_without_a_change_of_a_bit(regroup, 
     assert job.wait() == 0, job.err
     assert "audit" not in job.err
     assert set(re.findall(r"^weights (\w+)$", job.out, re.M)) == weights
+    assert timeline.read_text().count('"audit of shard') > 5
 
 
 @needs_device_kernels
-@pytest.mark.parametrize("kind", ["device", "harvest"])
-def test_leaves_on_a_gpu_are_compared(regroup, device_member, kind):
-    """Those of the members have equal bits, so nothing is said of them."""
-    words = elastic("3:3", "--shards", "6", "--plane", "cuda")
-    found = set()
-    for options in ((), ("--audit", "1")):
-        job = regroup.run(
-            *words, *options, device_member, kind, "30", "0", env={"LD_LIBRARY_PATH": str(FAKE)}
-        )
-        assert job.wait() == 0, job.err
-        assert "audit" not in job.err
-        found |= set(re.findall(r"finished (\w+)", job.out))
-    assert len(found) == 1
+@pytest.mark.parametrize(
+    ("kind", "plane"), [("device", "cuda"), ("harvest", "cuda"), ("device", "staged")]
+)
+def test_leaves_on_a_gpu_are_compared(regroup, device_member, kind, plane):
+    words = elastic("3:3", "--shards", "6", "--plane", plane)
+    train = [device_member, kind, "30", "0"]
+    environment = {"LD_LIBRARY_PATH": str(FAKE)}
+    job = regroup.run(*words, *train, env=environment)
+    assert job.wait() == 0, job.err
+    undisturbed = set(re.findall(r"finished (\w+)", job.out))
+    environment["DEVICE_MEMBER_WRONG"] = "1:4"
+    job = regroup.run(*words, "--audit", "1", *train, env=environment)
+    assert job.wait() == 0, job.err
+    assert re.search(r"audit: leaf \d of step 4: member 1 computed other bits than", job.err)
+    assert set(re.findall(r"finished (\w+)", job.out)) == undisturbed
 
 
 def test_members_with_other_bits_cannot_be_audited(regroup, member):

@@ -136,6 +136,30 @@ TEST(Audit, FindsWhoseBitsTwoOthersDoNotHave) {
   }
 }
 
+TEST(Audit, TellsOfADifferenceThatARevokeLeavesUndecided) {
+  const auto arena = collective::testing::make_arena({.slots = 3});
+  std::vector<std::string> told(3);
+  run_all(Ranks::kThreads, 3, [&](int rank) {
+    const auto comm = open_comm(arena, rank);
+    const proto::World world = world_of(3);
+    Audit audit;
+    audit.begin(AuditPlan{5, 0, 1, 2}, 812, rank);
+    const char bits = static_cast<char>('a' + rank);
+    if (rank < 2) audit.take(std::as_bytes(std::span(&bits, 1)));
+    if (rank == 0) {
+      Audit other;  // nothing was compared
+      other.begin(AuditPlan{5, 0, 1, 2}, 812, rank);
+      EXPECT_EQ(other.drop(world), "");
+    }
+    ASSERT_TRUE(audit.compare(*comm, world, soon()).ok());
+    told[static_cast<std::size_t>(rank)] = audit.drop(world);
+    EXPECT_FALSE(audit.active());
+  });
+  EXPECT_THAT(told[0], StartsWith("audit: leaf 5 of step 812: members 10 and 11 computed different "
+                                  "bits, and the World changed before"));
+  EXPECT_EQ(told[1] + told[2], "");
+}
+
 TEST(Audit, BlamesNobodyIfNoTwoAgree) {
   for (const Outcome& one : audit({'a', 'b', 'c'})) {
     EXPECT_TRUE(one.finding.undecided);

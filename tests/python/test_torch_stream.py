@@ -183,8 +183,11 @@ def dealt(pieces, shard=None):
 
 
 @pytest.mark.parametrize("dataset", [Dealt(), dealt(4), dealt(8)])
-def test_a_stream_whose_pieces_divide_evenly_has_parts(dataset):
+def test_a_stream_whose_pieces_divide_evenly_has_parts(dataset, monkeypatch):
     check_parts(dataset, 8, 4)
+    monkeypatch.setenv("REGROUP_AUDIT", "50")
+    with pytest.raises(regroup.Refused, match=r"with --audit a member computes shards of other"):
+        check_parts(dataset, 8, 4)
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,24 @@ TEST(Options, ALedgerLiesWhereTheJobWasStarted) {
               testing::HasSubstr("--ledger: ignored"));
 }
 
+TEST(Options, AnAuditIsOfThisJob) {
+  const auto audit_of = [](const Words& words) -> std::string {
+    const spec::Environment environment = parsed(words).apps.at(0).environment;
+    const auto found = environment.find("REGROUP_AUDIT");
+    return found == environment.end() ? "none" : found->second;
+  };
+  EXPECT_EQ(audit_of({"-np", "1:2", "p"}), "none");
+  EXPECT_EQ(audit_of({"-np", "1:2", "--audit", "50", "p"}), "50");
+  EXPECT_EQ(audit_of({"-np", "1:2", "--audit", "5", "--audit", "0", "--reproducible=off", "p"}),
+            "none");
+  const spec::Environment outer{{"REGROUP_AUDIT", "5"}, {"PATH", "/bin"}};
+  const auto inner = parse_options({"-np", "1:2", "p"}, outer);
+  ASSERT_TRUE(inner.ok());
+  EXPECT_FALSE(inner->job.apps.at(0).environment.contains("REGROUP_AUDIT"));
+  EXPECT_THAT(why_refused({"-np", "1:2", "--audit", "5", "--reproducible=off", "p"}),
+              testing::StartsWith("--audit and --reproducible off cannot be combined"));
+}
+
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
   EXPECT_EQ(job::unheeded_options(
                 parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),
