@@ -67,7 +67,7 @@ DevicePlane::~DevicePlane() {
   if (late || (reducer_ && !reducer_->answers())) stream_.abandon();
   watcher_.reset();
   reducer_.reset();
-  if (rails_ && !rails_->close().ok()) stream_.abandon();
+  if (rails_ && stream_.answers() && !rails_->close().ok()) stream_.abandon();
   if (!stream_.drain()) {
     if (scratch_) scratch_->abandon();
     if (rail_scratch_) rail_scratch_->abandon();

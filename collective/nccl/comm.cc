@@ -86,7 +86,7 @@ Status Comm::Shared::revoke() {
   begin("ncclCommRevoke");
   const Result result = spec.library.comm_revoke(comm, 0);
   REGROUP_RETURN_IF_ERROR(spec.library.status(result, call));
-  return poll(spec.stop_limit, false);
+  return poll(spec.stop_limit / 2, false);  // leaves time for an abort
 }
 
 void Comm::Shared::abort() {
@@ -180,8 +180,7 @@ Status Comm::status() const {
 
 Status Comm::await_end(bool Shared::*done, const char* what) const {
   std::unique_lock lock(shared_->mutex);
-  // Within it the thread tries to revoke, and then to abort.
-  const auto limit = 2 * shared_->spec.stop_limit;
+  const base::Duration limit = shared_->spec.stop_limit;
   if (shared_->changed.wait_for(lock, limit, [&] { return *shared_.*done; })) return {};
   return base::deadline_exceeded(
       fmt::format("{}: {} did not return within {} s", what, shared_->call, seconds(limit)));

@@ -32,7 +32,7 @@ struct CommSpec {
   int rank = 0;
   int size = 0;
   UniqueId id = {};
-  // Of initialisation, and of each call that ends work.
+  // Of initialisation, and of what ends work.
   base::Duration connect_limit = std::chrono::seconds(30);
   base::Duration stop_limit = std::chrono::seconds(5);
 };

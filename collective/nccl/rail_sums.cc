@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "collective/nccl/rails.h"
@@ -19,6 +20,7 @@ using cuda::DevicePointer;
 using Direction = Transfer::Direction;
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::chrono::milliseconds kPause(1);
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -83,6 +85,17 @@ Status RailSums::sum_here(const Slice& slice, const Held& held) {
   return launch(nodes, held.leaves.size(), inputs, held.at, slice.bytes, slice);
 }
 
+// An error that NCCL has found is one of the generation's end if that comes soon.
+Status RailSums::exchange(const Slice& slice, const std::vector<Transfer>& transfers) {
+  const Status ran = comm_->run(transfers, slice.stream, slice.check, slice.deadline);
+  if (ran.ok() || comm_->status().ok()) return ran;
+  while (status().ok()) {
+    REGROUP_RETURN_IF_ERROR(slice.check());
+    std::this_thread::sleep_for(kPause);
+  }
+  return ran;
+}
+
 Status RailSums::send_parts(const Slice& slice, const std::vector<Held>& held) {
   std::vector<Transfer> transfers;
   const Part own = part_of(host_, slice);
@@ -97,7 +110,7 @@ Status RailSums::send_parts(const Slice& slice, const std::vector<Held>& held) {
         transfers.push_back({Direction::kSend, host, one.at + part.begin, part.bytes});
     }
   }
-  return comm_->run(transfers, slice.stream, slice.check, slice.deadline);
+  return exchange(slice, transfers);
 }
 
 Status RailSums::sum_part(const Slice& slice, const std::vector<Held>& held) {
@@ -123,7 +136,7 @@ Status RailSums::send_result(const Slice& slice) {
     if (part.bytes > 0)
       transfers.push_back({Direction::kReceive, host, slice.to + part.begin, part.bytes});
   }
-  return comm_->run(transfers, slice.stream, slice.check, slice.deadline);
+  return exchange(slice, transfers);
 }
 
 Status RailSums::sum(const Slice& slice) {

@@ -69,6 +69,7 @@ class RailSums final : public cuda::HostExchange {
   [[nodiscard]] Part part_of(int host, const Slice& slice) const;
   [[nodiscard]] base::Result<std::vector<Held>> place(const Slice& slice);
   [[nodiscard]] base::Status sum_here(const Slice& slice, const Held& held);
+  [[nodiscard]] base::Status exchange(const Slice& slice, const std::vector<Transfer>& transfers);
   [[nodiscard]] base::Status send_parts(const Slice& slice, const std::vector<Held>& held);
   [[nodiscard]] base::Status sum_part(const Slice& slice, const std::vector<Held>& held);
   [[nodiscard]] base::Status send_result(const Slice& slice);

@@ -11,6 +11,7 @@ from test_planes import FAKE, LEAF_MS, STEPS, TWO_HOSTS, alone, digest
 pytestmark = needs_device_kernels
 
 LINES = ("--shards", "6", "--device-memory", "5")
+ONE_EACH = ("--launcher", "fork", "-H", "a:1,b:1")
 NCCL = "nccl: the members are on 2 hosts (a, b)"
 
 
@@ -127,7 +128,7 @@ def test_a_requested_plane_nccl_serves_one_host_too(regroup, device_member, nccl
 def test_an_initialisation_that_hangs_leaves_the_gradients_to_the_host(
     regroup, device_member, nccl
 ):
-    words = elastic("2:2", *LINES, "--launcher", "fork", "-H", "a:1,b:1")
+    words = elastic("2:2", *LINES, *ONE_EACH)
     job = regroup.start(
         *words, device_member, "device", STEPS, LEAF_MS,
         env=nccl.env(faults="init-hang", REGROUP_NCCL_TIMEOUT="1"),
@@ -138,3 +139,52 @@ def test_an_initialisation_that_hangs_leaves_the_gradients_to_the_host(
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
     assert nccl.groups() == []
+
+
+def faulty(nccl: Fake, member: int, faults: str, device_member: str) -> list[str]:
+    """A program whose member `member` has these faults of NCCL."""
+    own = f"folder={nccl.folder};{faults}"
+    script = f"[ \"$REGROUP_MEMBER\" != {member} ] || export REGROUP_FAKE_NCCL='{own}'; "
+    return ["sh", "-c", script + 'exec "$0" "$@"', device_member]
+
+
+@pytest.mark.parametrize(
+    ("version", "faults"),
+    [("2.19.3", ""), ("2.28.9", ""), ("2.28.9", "revoke-in-progress")],
+    ids=["aborts", "revokes", "revokes-slowly"],
+)
+def test_a_member_dies_in_the_midst_of_a_transfer(regroup, device_member, nccl, version, faults):
+    """The others' work waits for it on the GPU until they revoke or abort it."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    words += faulty(nccl, 1, "die=7", device_member)
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env(version, faults))
+    job.wait_err(r"connects 2 hosts in generation [2-9]")
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_member_whose_nccl_fails_is_replaced(regroup, device_member, nccl):
+    """No death explains the error of NCCL, so the member fails a while later."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    words += faulty(nccl, 1, "async=7", device_member)
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    job.wait_err(r"device_member: .*remote process exited or there was a network error")
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_member_whose_abort_hangs_is_replaced(regroup, device_member, nccl):
+    """Member 0 cannot end the work that waits for member 1."""
+    words = elastic("3:3", *LINES, "--launcher", "fork", "-H", "a:1,b:1,c:1")
+    script = f"""case $REGROUP_MEMBER in
+      0) export REGROUP_FAKE_NCCL='folder={nccl.folder};abort-hang';;
+      1) export REGROUP_FAKE_NCCL='folder={nccl.folder};die=7';;
+    esac; exec "$0" "$@" """
+    words += ["sh", "-c", script, device_member]
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env("2.19.3"))
+    job.wait_err(r"device_member: .*nccl: ncclCommAbort did not return within 5 s")
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
