@@ -403,7 +403,8 @@ class Client:
 
     def flush(self) -> None:
         """Waits until all pushes of this client are applied, and raises the first error that no
-        wait() has raised."""
+        wait() has raised. In mode "sync" it waits, as Ticket.wait() does, until servers have taken
+        the pushes, which are applied with their step."""
         self._native.flush()
 
     @property
@@ -555,7 +556,8 @@ class Table(_Tensor):
     def pull(self, ids: Any) -> np.ndarray[Any, Any]:
         """The rows of `ids`, an array of int64 of any shape: an array of that shape and `dim`. Each
         row is of one moment; an acknowledged push of this client is in it. In mode "ssp" it has all
-        own pushes, and waits for clients that are too far behind."""
+        own pushes, and waits for clients that are too far behind. In mode "sync" it has exactly the
+        steps before the present one, or later steps if that is over."""
         import numpy as np
 
         ids = self._ids(ids)
@@ -617,7 +619,8 @@ class Dense(_Tensor):
     """A tensor. Made by Client.dense()."""
 
     def pull(self) -> np.ndarray[Any, Any]:
-        """The values. Each 4 MiB of them is of one moment."""
+        """The values. Each 4 MiB of them is of one moment, in mode "sync" all of one step; the rest
+        is as in Table.pull()."""
         import numpy as np
 
         values = np.empty(self.shape, self._numpy_dtype())
