@@ -308,6 +308,20 @@ TEST_F(PsSync, AllClientsMayBeKilled) {
   EXPECT_EQ(result(served_, kSteps), expected);
 }
 
+// Others need not wait until they would help a slow client.
+TEST_F(PsSync, AClaimEndsWithItsClient) {
+  const Child server = served_.server();
+  const MappedShard shard = served_.map(0);
+  const std::atomic<std::uint64_t>& claim = shard.lanes.header().steps.claims[0];
+  auto one = client(served_, 1);
+  ASSERT_EQ(*one->next_leaf(), (Leaf{0, 0}));
+  EXPECT_NE(claim.load(), 0U);
+  one.reset();
+  for (const base::TimePoint end = in(kLong); claim != 0; ::usleep(200))
+    ASSERT_LT(in(std::chrono::seconds(0)), end) << "the claim stays";
+  EXPECT_EQ(*client(served_, 2)->next_leaf(), (Leaf{0, 0}));
+}
+
 // The others compute what a stopped client has claimed, and its own late leaf counts for nothing.
 TEST_F(PsSync, AStoppedClientHoldsUpNobody) {
   constexpr std::uint64_t kSteps = 20;
