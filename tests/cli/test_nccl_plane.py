@@ -153,7 +153,7 @@ def faulty(nccl: Fake, member: int, faults: str, device_member: str) -> list[str
     [("2.19.3", ""), ("2.28.9", ""), ("2.28.9", "revoke-in-progress")],
     ids=["aborts", "revokes", "revokes-slowly"],
 )
-def test_a_member_dies_in_the_midst_of_a_transfer(regroup, device_member, nccl, version, faults):
+def test_a_member_dies_in_the_midst_of_a_sum(regroup, device_member, nccl, version, faults):
     """The others' work waits for it on the GPU until they revoke or abort it."""
     words = elastic("2:2", *LINES, *ONE_EACH)
     words += faulty(nccl, 1, "die=7", device_member)

@@ -14,7 +14,8 @@
 //                       ncclCommGetAsyncError() says ncclRemoteError
 //   abort-hang          ncclCommAbort() never returns
 //   revoke-in-progress  ncclCommRevoke() goes on for a while after its return
-//   die=N               the process is killed in the midst of the work of group N
+//   die=N               the process is killed when the work of group N is done, for which all its
+//                       peers have begun theirs
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -194,9 +195,9 @@ void run_group(const Grid& /*grid*/, Group* group) {
       if (!group->fails) moved = advance(comm, one) || moved;
       all = false;
     }
-    if (group->dies && moved) ::raise(SIGKILL);
     if (!moved && !all) rest();
   }
+  if (all && group->dies) ::raise(SIGKILL);
   if (all) note(comm.rank);
   comm.in_flight -= 1;
   delete group;
