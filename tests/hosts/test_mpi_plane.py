@@ -172,12 +172,21 @@ def test_a_carrier_dies_and_its_generation_goes_on_over_ucx(
     job.expect_weights(undisturbed)
 
 
-@pytest.mark.parametrize("stop", [stopped_process, stopped_mpi_thread])
-def test_a_carrier_that_stands_still_is_left_and_its_generation_goes_on_over_ucx(
-    hosts: Hosts, start: Start, undisturbed: str, mpi: str, stop, monkeypatch
+def test_a_carrier_that_is_stopped_is_left_and_its_generation_goes_on_over_ucx(
+    hosts: Hosts, start: Start, undisturbed: str, mpi: str, monkeypatch
 ):
-    monkeypatch.setenv("REGROUP_TIME_LIMIT_FACTOR", "0.5")  # 5 s
-    job = begin(start, mpi)
+    monkeypatch.setenv("REGROUP_TIME_LIMIT_FACTOR", "0.5")
+    is_left(hosts, begin(start, mpi), mpi, undisturbed, stopped_process)
+
+
+def test_a_carrier_that_is_stuck_in_the_mpi_is_left(
+    hosts: Hosts, start: Start, undisturbed: str, monkeypatch
+):
+    monkeypatch.setenv("REGROUP_TIME_LIMIT_FACTOR", "0.5")
+    is_left(hosts, begin(start, "mpich-4"), "mpich-4", undisturbed, stopped_mpi_thread)
+
+
+def is_left(hosts: Hosts, job: Training, mpi: str, undisturbed: str, stop) -> None:
     connected(job, mpi, "1")
     (carrier,) = carriers(hosts[1])
     with stop(carrier):
