@@ -234,6 +234,7 @@ bool Service::take(const MemberPointer& member, Frame frame) {
   if (header.kind == FrameKind::kFail) return end(""), true;
   if (header.kind == FrameKind::kBye) return member->bye = true;
   if (header.kind == FrameKind::kProbe && exchange_) {
+    probe_hosts();
     exchange_->visit([this, member] {
       boost::asio::post(loop_,
                         [this, member] { write(member, make_frame({.kind = FrameKind::kProbe})); });
@@ -247,6 +248,14 @@ bool Service::take(const MemberPointer& member, Frame frame) {
   if (host == options_.host) return false;
   exchange_->send(host, make_frame(header, bytes));
   return true;
+}
+
+// What a member waits for may be in a carrier process of another host that stands still, while the
+// members there do not wait: a message that does not arrive shows it.
+void Service::probe_hosts() {
+  for (int host = 0; ready_ && host < hosts(); ++host) {
+    if (host != options_.host) exchange_->send(host, make_frame({.kind = FrameKind::kProbe}));
+  }
 }
 
 void Service::hello(const MemberPointer& member, int rank) {
@@ -294,6 +303,7 @@ void Service::tell(int rank, SharedFrame frame) {
 void Service::on_frame(const std::vector<std::byte>& frame) {
   const auto header = collective::mpi::header_of(frame);
   if (!header.ok()) return fail(header.status().message());
+  if (header->kind == FrameKind::kProbe) return;  // it has arrived: that is all
   tell(header->to, make_frame(*header, std::span(frame).subspan(sizeof(FrameHeader))));
 }
 

@@ -66,6 +66,7 @@ class Service {
   void fail(const std::string& why);
   void end(const std::string& why);
   void tell_end(const std::string& why);
+  void probe_hosts();
 
   [[nodiscard]] pmi::MpiEvents pmi_events();
   void on_extras(process::Extras extras);
