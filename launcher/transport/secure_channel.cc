@@ -37,7 +37,7 @@ base::Result<std::shared_ptr<SecureChannel>> SecureChannel::make(
     boost::asio::io_context& loop, base::Fd socket, base::Result<std::unique_ptr<TlsSession>> tls,
     SecureChannelLimits limits) {
   if (!tls.ok()) return tls.status();
-  REGROUP_RETURN_IF_ERROR(prepare(socket.get(), limits.silence));
+  REGROUP_RETURN_IF_ERROR(keep_alive(socket.get(), limits.silence));
   return std::shared_ptr<SecureChannel>(
       new SecureChannel(loop, std::move(socket), std::move(*tls), limits));
 }
@@ -253,7 +253,7 @@ void SecureChannel::finish_sending() {
 void SecureChannel::set_silence(base::Duration silence) {
   limits_.silence = silence;
   if (open())
-    static_cast<void>(prepare(socket_.native_handle(), silence));  // else the connection was lost
+    static_cast<void>(keep_alive(socket_.native_handle(), silence));  // else the connection was lost
 }
 
 void SecureChannel::look_after() {

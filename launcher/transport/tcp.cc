@@ -1,11 +1,10 @@
-// getifaddrs, non-blocking connect and TCP_INFO.
+// getifaddrs and non-blocking connect.
 #include "launcher/transport/tcp.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -220,43 +219,6 @@ base::Result<std::uint16_t> port_of(const base::Fd& socket) {
     return base::system_error("getsockname", fmt::format("socket {}", socket.get()), errno);
   }
   return endpoint.port();
-}
-
-std::string peer_of(int socket) {
-  Endpoint endpoint;
-  auto size = static_cast<socklen_t>(endpoint.capacity());
-  if (::getpeername(socket, endpoint.data(), &size) != 0) return "an unknown address";
-  const auto address = endpoint.address();
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    return to_string(
-        Endpoint(asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()), endpoint.port()));
-  }
-  return to_string(endpoint);
-}
-
-base::Status prepare(int socket, base::Duration silence) {
-  constexpr int kProbes = 4;
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(silence / (kProbes + 1)).count();
-  const int every = static_cast<int>(std::max<std::int64_t>(1, seconds));
-  REGROUP_RETURN_IF_ERROR(set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
-  REGROUP_RETURN_IF_ERROR(set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"));
-  REGROUP_RETURN_IF_ERROR(set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, every, "TCP_KEEPIDLE"));
-  REGROUP_RETURN_IF_ERROR(set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, every, "TCP_KEEPINTVL"));
-  return set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "TCP_KEEPCNT");
-}
-
-base::Status check_alive(int socket, base::Duration silence) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
-    return base::system_error("getsockopt(TCP_INFO)", peer_of(socket), errno);
-  }
-  if (info.tcpi_state == TCP_CLOSE) return base::peer_lost("the connection is broken");
-  // Bytes for which a full receiver has no room are not sent, so they are not unacknowledged.
-  const std::chrono::milliseconds since(info.tcpi_last_ack_recv);
-  if (info.tcpi_unacked == 0 || since < silence) return {};
-  return base::peer_lost(fmt::format("{}: no acknowledgement for {:.1f} s", peer_of(socket),
-                                     std::chrono::duration<double>(since).count()));
 }
 
 }  // namespace regroup::transport

@@ -1,5 +1,4 @@
-// TCP sockets between hosts: addresses as text, connecting, listening, and liveness of a
-// connection.
+// TCP sockets between hosts: addresses as text, connecting, listening.
 #pragma once
 
 #include <utility>
@@ -14,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "base/tcp_peer.h"
 
 namespace regroup::transport {
 
@@ -38,15 +38,6 @@ void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, base::
 // any free port.
 [[nodiscard]] base::Result<base::Fd> listen_tcp(std::uint16_t port);
 [[nodiscard]] base::Result<std::uint16_t> port_of(const base::Fd& socket);
-// The peer's address, "10.0.0.2:4711", or "an unknown address".
-[[nodiscard]] std::string peer_of(int socket);
-
-// Sets TCP_NODELAY and keep-alive, so that the death of a silent peer's host is detected within
-// `silence`. Does not set TCP_USER_TIMEOUT, which would close connections to peers that live and
-// have stopped reading.
-[[nodiscard]] base::Status prepare(int socket, base::Duration silence);
-// kPeerLost: sent bytes were not acknowledged for `silence`, or the connection is broken. A peer
-// that acknowledges and does not read is alive.
-[[nodiscard]] base::Status check_alive(int socket, base::Duration silence);
+using base::check_alive, base::keep_alive, base::peer_of;
 
 }  // namespace regroup::transport
