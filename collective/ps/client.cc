@@ -14,6 +14,7 @@
 
 #include "base/deadline.h"
 #include "collective/ps/consistency.h"
+#include "collective/ps/link.h"
 
 namespace regroup::collective::ps {
 namespace {
@@ -40,6 +41,7 @@ Status other_processes_attach(std::uint64_t client, const Lanes& lanes) {
       fmt::format("client {}: other processes take and free lanes of shard {}; expected a turn",
                   client, lanes.spec().shard));
 }
+Status caller_is_gone() { return base::revoked("the process that called has gone"); }
 
 }  // namespace
 
@@ -47,8 +49,9 @@ Status other_processes_attach(std::uint64_t client, const Lanes& lanes) {
 
 base::Result<std::unique_ptr<LaneHolder>> LaneHolder::take(const std::vector<MappedShard>& shards,
                                                            const ClientOptions& options,
+                                                           const Caller& caller,
                                                            base::TimePoint deadline) {
-  std::unique_ptr<LaneHolder> holder(new LaneHolder(shards, options));
+  std::unique_ptr<LaneHolder> holder(new LaneHolder(shards, options, caller));
   // Signals are for the program's own threads.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -97,6 +100,7 @@ Status LaneHolder::take_one(const Lanes& lanes, base::TimePoint deadline) {
     const Outcome outcome = try_take(lanes, why);
     if (outcome == Outcome::kTaken) return {};
     if (outcome == Outcome::kSameClient || outcome == Outcome::kOtherMode) return why;
+    if (caller_.is_gone()) return caller_is_gone();
     if (RealPolicy::now() >= deadline) {
       if (outcome == Outcome::kEnding) {
         return base::deadline_exceeded(fmt::format(
@@ -137,9 +141,9 @@ LaneHolder::Outcome LaneHolder::try_take(const Lanes& lanes, Status& why) {
     ::pthread_mutex_unlock(&lanes.lane(*found).holder);
   } else if (found) {
     Lane& lane = lanes.lane(*found);
-    lane.process.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
-    lane.name = {};
-    std::copy_n(name_.begin(), std::min(name_.size(), lane.name.size() - 1), lane.name.begin());
+    lane.process.store(caller_.process, std::memory_order_relaxed);
+    lane.name = fixed_text<sizeof lane.name>(name_);
+    lane.host = fixed_text<sizeof lane.host>(caller_.host);
     lane.consistency.store(to_word(mode_), std::memory_order_relaxed);
     lane.client.store(client_ + 1, std::memory_order_release);
     lanes_.push_back(*found);
@@ -181,11 +185,7 @@ bool Client::Impl::Pushed::done() const {
   return !sending && std::ranges::all_of(messages, [](std::uint32_t count) { return count == 0; });
 }
 
-base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOptions& options) {
-  REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
-  if (options.client >= kStepClient)
-    return invalid_argument("client: expected a number below 2^64 - 2");
-  REGROUP_RETURN_IF_ERROR(check(options.consistency));
+base::Result<Client::Impl::Shards> Client::Impl::map(const ServerMemory& memory) {
   std::vector<MappedShard> shards;
   for (const ShardMemory& shard : memory.shards) {
     REGROUP_ASSIGN_OR_RETURN(MappedShard mapped,
@@ -199,9 +199,18 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
     }
     shards.push_back(std::move(mapped));
   }
-  std::unique_ptr<Impl> impl(new Impl(std::move(shards), options));
-  REGROUP_ASSIGN_OR_RETURN(impl->holder_,
-                           LaneHolder::take(impl->shards_, options, impl->deadline()));
+  return std::make_shared<const std::vector<MappedShard>>(std::move(shards));
+}
+
+base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOptions& options,
+                                                                 const ServerMemory& memory,
+                                                                 Shards shards, Caller caller) {
+  if (options.client >= kStepClient)
+    return invalid_argument("client: expected a number below 2^64 - 2");
+  REGROUP_RETURN_IF_ERROR(check(options.consistency));
+  std::unique_ptr<Impl> impl(new Impl(std::move(shards), options, std::move(caller)));
+  REGROUP_ASSIGN_OR_RETURN(
+      impl->holder_, LaneHolder::take(impl->shards_, options, impl->caller_, impl->deadline()));
   for (std::size_t i = 0; i < impl->shards_.size(); ++i) {
     const Lanes& lanes = impl->shards_[i].lanes;
     Link& link = impl->links_[i];
@@ -232,6 +241,7 @@ Status Client::Impl::begin_at_highest() {
   pthread_mutex_t& attaching = lanes.header().attaching;
   for (const base::TimePoint until = deadline(); !try_lock_robust(attaching);) {
     if (RealPolicy::now() >= until) return other_processes_attach(options_.client, lanes);
+    if (caller_.is_gone()) return caller_is_gone();
     std::this_thread::sleep_for(kLookForLane);
   }
   clock_ = begin_clock<RealPolicy>(lanes.clock_words(), lanes.spec().lanes, links_[0].lane);
@@ -248,16 +258,12 @@ Client::Impl::~Impl() {
                         links_[0].lane);
 }
 
-Status Client::Impl::check_process() const {
-  if (!in_child()) return {};
-  return invalid_argument(
-      fmt::format("client {}: it belongs to process {}, and this is a child of it after fork(); "
-                  "attach a client of its own here",
-                  options_.client, process_));
-}
-
 base::TimePoint Client::Impl::deadline() const {
   return base::deadline_after(RealPolicy::now(), options_.deadline);
+}
+
+base::TimePoint Client::Impl::look_again(base::TimePoint now) const {
+  return caller_.gone == nullptr ? now + kLookAgain : now + Caller::kLookForGone;
 }
 
 std::string Client::Impl::server_of(std::size_t shard) const {
@@ -270,16 +276,10 @@ std::string Client::Impl::server_of(std::size_t shard) const {
 base::Result<const Client::Impl::OpenedTable*> Client::Impl::table_at(Table table,
                                                                       bool rows) const {
   const std::lock_guard lock(mutex_);
-  if (table.number >= tables_.size()) {
-    return invalid_argument(fmt::format("table number {}: this client has opened {} tables",
-                                        table.number, tables_.size()));
-  }
+  REGROUP_RETURN_IF_ERROR(check_number(table, tables_.size()));
   const OpenedTable& found = tables_[table.number];
-  if ((found.spec.kind != TableKind::kDense) == rows) return &found;
-  return invalid_argument(
-      rows ? fmt::format("table {}: it is dense: push and pull it as a whole, without ids",
-                         found.spec.name)
-           : fmt::format("table {}: it has rows: expected ids", found.spec.name));
+  REGROUP_RETURN_IF_ERROR(check_kind(found.spec, rows));
+  return &found;
 }
 
 const TableSpec& Client::Impl::spec_of(Table table) const {
@@ -295,6 +295,7 @@ Status Client::Impl::wait_until(Lock& lock, std::size_t shard, Ready ready, base
   while (true) {
     REGROUP_RETURN_IF_ERROR(take_answers(shard));
     if (ready()) return {};
+    if (caller_.is_gone()) return caller_is_gone();
     const base::TimePoint now = RealPolicy::now();
     if (now >= until) {
       return base::deadline_exceeded(
@@ -316,7 +317,7 @@ Status Client::Impl::wait_until(Lock& lock, std::size_t shard, Ready ready, base
           return lane.read.load(std::memory_order_seq_cst) != seen ||
                  lane.damaged.load(std::memory_order_seq_cst) != 0;
         },
-        std::min(until, now + kLookAgain)));
+        std::min(until, look_again(now))));
     lock.lock();
     link.sleeping = false;
     progress_.notify_all();
@@ -410,7 +411,7 @@ base::Result<std::uint64_t> Client::Impl::begin_push(const OpenedTable& table) {
         fmt::format("push to table {}: {} pushes have failed since the last flush(); the first: {}",
                     table.spec.name, failed_, first->second.status.message()));
   }
-  if (is_sync()) REGROUP_RETURN_IF_ERROR(check_sync_push(table.spec));
+  if (is_sync()) REGROUP_RETURN_IF_ERROR(check_sync_push(table.spec, leaf_.has_value()));
   const std::uint64_t ticket = next_ticket_++;
   pushes_[ticket] = {table.spec.name, std::vector<std::uint32_t>(shards_.size()), {}};
   return ticket;
@@ -494,12 +495,7 @@ std::uint64_t Client::Impl::clock() const {
 }
 
 base::Result<std::uint64_t> Client::Impl::advance() {
-  if (is_sync()) {
-    return invalid_argument(
-        "advance: in mode sync a step ends once all its leaves are there; call next_leaf() until "
-        "it "
-        "returns nothing");
-  }
+  REGROUP_RETURN_IF_ERROR(check_advance(options_.consistency.mode));
   if (options_.consistency.mode != Mode::kSsp) {
     const std::lock_guard lock(mutex_);
     return ++clock_;
@@ -535,6 +531,8 @@ Status Client::Impl::await_clocks(const std::string& table) {
     if (!slow) {
       note_staleness(clock);
       may_pull_at_ = clock + 1;
+    } else if (caller_.is_gone()) {
+      return caller_is_gone();
     } else if (RealPolicy::now() >= until) {
       return base::deadline_exceeded(pull_is_late(table, clock, *slow));
     } else {
@@ -557,7 +555,7 @@ void Client::Impl::sleep_until_clocks_change(Lock& lock, std::uint64_t clock,
   lock.unlock();
   const base::TimePoint begin = RealPolicy::now();
   static_cast<void>(shmem::wait_until(
-      own.clock_bell, [&] { return !held_up_by(clock); }, std::min(until, begin + kLookAgain)));
+      own.clock_bell, [&] { return !held_up_by(clock); }, std::min(until, look_again(begin))));
   other.held_up_others.fetch_add(static_cast<std::uint64_t>((RealPolicy::now() - begin).count()),
                                  std::memory_order_relaxed);
   lock.lock();
@@ -568,15 +566,13 @@ void Client::Impl::sleep_until_clocks_change(Lock& lock, std::uint64_t clock,
 
 std::string Client::Impl::pull_is_late(const std::string& table, std::uint64_t clock,
                                        const SlowClient& slow) const {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   const Lane& lane = clock_lanes().lane(slow.lane);
   const std::int64_t staleness = options_.consistency.staleness.value_or(0);
   return fmt::format(
       "pull of table {} at clock {}: {} (process {} on host {}) has clock {}; staleness={} needs "
       "clock {} of it. If it hangs, end it, and the others go on without it",
-      table, clock, name_of_client(lane), lane.process.load(std::memory_order_relaxed), host.data(),
-      slow.clock, staleness, clock - static_cast<std::uint64_t>(staleness));
+      table, clock, name_of_client(lane), lane.process.load(std::memory_order_relaxed),
+      host_of_client(lane), slow.clock, staleness, clock - static_cast<std::uint64_t>(staleness));
 }
 
 void Client::Impl::note_staleness(std::uint64_t clock) {
@@ -627,23 +623,10 @@ Status Client::Impl::pull_of_one_step(const std::string& table, Read read) {
       return base::deadline_exceeded(
           fmt::format("pull of table {}: a step is not applied in all shards in time", table));
     }
+    if (caller_.is_gone()) return caller_is_gone();
     Lock lock(mutex_);
     sleep_until_step_changes(lock, changes, until);
   }
-}
-
-Status Client::Impl::check_sync_push(const TableSpec& spec) const {
-  if (!leaf_) {
-    return invalid_argument(
-        fmt::format("push to table {}: no leaf is begun; in mode sync pushes belong to the leaf "
-                    "that next_leaf() has returned",
-                    spec.name));
-  }
-  if (spec.optimizer.kind != OptimizerKind::kAssign) return {};
-  return invalid_argument(fmt::format(
-      "push to table {}: the gradients of a step's leaves are added up, and assign stores one; "
-      "expected another optimizer in mode sync",
-      spec.name));
 }
 
 MessageHeader Client::Impl::header_of(MessageKind kind, std::uint64_t bytes) const {
@@ -754,17 +737,14 @@ void Client::Impl::sleep_until_step_changes(Lock& lock, std::uint64_t changes,
   static_cast<void>(shmem::wait_until(
       own_clock_lane().clock_bell,
       [&] { return step_words().changes.load(std::memory_order_seq_cst) != changes; },
-      std::min(until, RealPolicy::now() + kLookAgain)));
+      std::min(until, look_again(RealPolicy::now()))));
   lock.lock();
   waits_for_clock_ = false;
   progress_.notify_all();
 }
 
 base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
-  if (!is_sync()) {
-    return invalid_argument(fmt::format("next_leaf: it is for mode=\"sync\", got mode=\"{}\"",
-                                        name_of(options_.consistency.mode)));
-  }
+  REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
   Lock lock(mutex_);
   if (leaf_) {
     REGROUP_RETURN_IF_ERROR(end_leaf(lock));
@@ -786,6 +766,7 @@ base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
       ++attempt_;
       return leaf_;
     }
+    if (caller_.is_gone()) return caller_is_gone();
     if (now >= until) return base::deadline_exceeded(step_is_late());
     sleep_until_step_changes(lock, changes, std::min(until, now < help ? help : until));
   }
@@ -859,12 +840,7 @@ base::Result<Client::Impl::OpenedTable> Client::Impl::find_ranges(const TableSpe
 }
 
 base::Result<Table> Client::Impl::open(const TableSpec& spec) {
-  REGROUP_RETURN_IF_ERROR(check(spec));
-  if (spec.evict_after != 0) {
-    return invalid_argument(
-        fmt::format("table {}: rows are never forgotten yet: expected evict_after 0, got {}",
-                    spec.name, spec.evict_after));
-  }
+  REGROUP_RETURN_IF_ERROR(check_open(spec));
   const auto count = static_cast<std::uint32_t>(shards_.size());
   const std::vector<PositionRange> ranges = ranges_of(spec, count);
   const std::uint64_t elements =
@@ -967,13 +943,7 @@ base::Result<Ticket> Client::Impl::push(Table table, std::span<const std::int64_
                                         Input gradients, const Scalars& scalars) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, true));
   const TableSpec& spec = opened->spec;
-  const std::size_t row = spec.dim * size_of(spec.compute_dtype());
-  if (gradients.size() % row != 0) {
-    return invalid_argument(fmt::format("push to table {}: expected rows of {} bytes, got {} bytes",
-                                        spec.name, row, gradients.size()));
-  }
-  REGROUP_RETURN_IF_ERROR(
-      check_push(spec, ids.size(), gradients.size() / row, spec.compute_dtype(), scalars));
+  REGROUP_RETURN_IF_ERROR(check_push_rows(spec, ids.size(), gradients, scalars));
   REGROUP_ASSIGN_OR_RETURN(const std::vector<Key> keys, sorted_keys(spec, ids));
   // Runs of keys, by shard; runs[shard][range] is empty for ranges of other shards.
   std::vector<std::vector<std::span<const Key>>> runs(shards_.size());
@@ -996,15 +966,7 @@ base::Result<Ticket> Client::Impl::push(Table table, std::span<const std::int64_
 base::Result<Ticket> Client::Impl::push_dense(Table table, Input gradients,
                                               const Scalars& scalars) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, false));
-  const TableSpec& spec = opened->spec;
-  const std::size_t size = size_of(spec.compute_dtype());
-  if (gradients.size() != spec.rows * size) {
-    return invalid_argument(
-        fmt::format("push to table {}: expected {} bytes for {} elements, got "
-                    "{}",
-                    spec.name, spec.rows * size, spec.rows, gradients.size()));
-  }
-  REGROUP_RETURN_IF_ERROR(check_push(spec, 1, 1, spec.compute_dtype(), scalars));
+  REGROUP_RETURN_IF_ERROR(check_push_dense(opened->spec, gradients, scalars));
   Lock lock(mutex_);
   REGROUP_ASSIGN_OR_RETURN(const std::uint64_t ticket, begin_push(*opened));
   Status sent;
@@ -1038,15 +1000,7 @@ Status Client::Impl::send_slice(Lock& lock, const OpenedTable& table, const Rang
 Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output rows) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, true));
   const TableSpec& spec = opened->spec;
-  const std::size_t size = spec.value_bytes();
-  if (rows.size() != ids.size() * size) {
-    return invalid_argument(fmt::format("pull of table {}: expected {} bytes for {} ids, got {}",
-                                        spec.name, ids.size() * size, ids.size(), rows.size()));
-  }
-  if (ids.size() > ~std::uint32_t{0}) {
-    return invalid_argument(
-        fmt::format("pull of table {}: {} ids at a time are too many", spec.name, ids.size()));
-  }
+  REGROUP_RETURN_IF_ERROR(check_pull_rows(spec, ids.size(), rows));
   REGROUP_RETURN_IF_ERROR(await_clocks(spec.name));
   return pull_of_one_step(spec.name, [&] { return read_rows(*opened, ids, rows); });
 }
@@ -1090,12 +1044,7 @@ Status Client::Impl::pull_dense(Table table, Output values) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, false));
   const TableSpec& spec = opened->spec;
   const std::size_t size = size_of(spec.dtype);
-  if (values.size() != spec.rows * size) {
-    return invalid_argument(
-        fmt::format("pull of table {}: expected {} bytes for {} elements, got "
-                    "{}",
-                    spec.name, spec.rows * size, spec.rows, values.size()));
-  }
+  REGROUP_RETURN_IF_ERROR(check_pull_dense(spec, values));
   REGROUP_RETURN_IF_ERROR(await_clocks(spec.name));
   return pull_of_one_step(spec.name, [&]() -> Status {
     for (const RangeOf& range : opened->ranges) {
@@ -1110,16 +1059,20 @@ Status Client::Impl::pull_dense(Table table, Output values) {
 
 // ---- Client
 
-Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::Client(std::unique_ptr<Backend> backend) : impl_(std::move(backend)) {}
 Client::~Client() {
-  // A child after fork() has no thread of the LaneHolder to join, and its copies of mutexes and
-  // condition variables have waiters, so that destroying them would wait for ever.
+  // A child after fork() has no thread of the LaneHolder to join, shares the connection to another
+  // host, and its copies of mutexes and condition variables have waiters, so that destroying them
+  // would wait for ever.
   if (impl_->in_child()) static_cast<void>(impl_.release());
 }
 
 base::Result<std::unique_ptr<Client>> Client::attach(const ClientOptions& options) {
-  REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::attach(options));
-  return std::unique_ptr<Client>(new Client(std::move(impl)));
+  REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
+  REGROUP_ASSIGN_OR_RETURN(Impl::Shards shards, Impl::map(memory));
+  REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                           Impl::attach(options, memory, std::move(shards), Caller{}));
+  return std::unique_ptr<Client>(new Client(std::move(backend)));
 }
 base::Result<Table> Client::open(const TableSpec& spec) {
   REGROUP_RETURN_IF_ERROR(impl_->check_process());

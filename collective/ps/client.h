@@ -1,5 +1,6 @@
 // A client of a parameter server: writes pushes into its lanes and reads rows from the stores of
-// its host. include/regroup/ps.h has the contract; this is Client's implementation.
+// its host. include/regroup/ps.h has the contract; this is Client's implementation on the servers'
+// host.
 #pragma once
 
 #include <unistd.h>
@@ -18,12 +19,26 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collective/ps/backend.h"
 #include "collective/ps/clocks.h"
 #include "collective/ps/reader.h"
 #include "collective/ps/server.h"
 #include "regroup/ps.h"
 
 namespace regroup::collective::ps {
+
+// The process for which a client calls. A gateway's clients call for processes of other hosts.
+struct Caller {
+  std::uint64_t process = static_cast<std::uint64_t>(::getpid());
+  std::string host = this_host();
+  // Once it is true, calls that wait end within kLookForGone, with kRevoked. Null: never.
+  const std::atomic<bool>* gone = nullptr;
+
+  static constexpr std::chrono::milliseconds kLookForGone{100};
+  [[nodiscard]] bool is_gone() const {
+    return gone != nullptr && gone->load(std::memory_order_relaxed);
+  }
+};
 
 // Takes a lane in each shard and holds the lanes' robust mutexes, which tell servers that the
 // client lives. The mutexes belong to a thread of its own, since the kernel gives them up when
@@ -32,7 +47,7 @@ class LaneHolder {
  public:
   // `shards` must outlive it. Errors as Client::attach().
   [[nodiscard]] static base::Result<std::unique_ptr<LaneHolder>> take(
-      const std::vector<MappedShard>& shards, const ClientOptions& options,
+      const std::vector<MappedShard>& shards, const ClientOptions& options, const Caller& caller,
       base::TimePoint deadline);
   ~LaneHolder();
   LaneHolder(const LaneHolder&) = delete;
@@ -42,11 +57,12 @@ class LaneHolder {
 
  private:
   enum class Outcome : std::uint8_t { kTaken, kAllTaken, kBusy, kSameClient, kEnding, kOtherMode };
-  LaneHolder(const std::vector<MappedShard>& shards, const ClientOptions& options)
+  LaneHolder(const std::vector<MappedShard>& shards, const ClientOptions& options, Caller caller)
       : shards_(&shards),
         client_(options.client),
         name_(options.name),
-        mode_(options.consistency) {}
+        mode_(options.consistency),
+        caller_(std::move(caller)) {}
   void run(base::TimePoint deadline);
   [[nodiscard]] base::Status take_all(base::TimePoint deadline);
   [[nodiscard]] base::Status take_one(const Lanes& lanes, base::TimePoint deadline);
@@ -59,6 +75,7 @@ class LaneHolder {
   const std::uint64_t client_;
   const std::string name_;
   const Consistency mode_;
+  const Caller caller_;
   std::vector<std::uint32_t> lanes_;  // taken, by shard
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -67,31 +84,34 @@ class LaneHolder {
   std::thread thread_;
 };
 
-class Client::Impl {
+class Client::Impl final : public Client::Backend {
  public:
-  [[nodiscard]] static base::Result<std::unique_ptr<Impl>> attach(const ClientOptions& options);
+  using Shards = std::shared_ptr<const std::vector<MappedShard>>;
+  // Maps the shards of `memory` for reading.
+  [[nodiscard]] static base::Result<Shards> map(const ServerMemory& memory);
+  // `shards`: of `memory`, whose descriptors may be closed afterwards.
+  [[nodiscard]] static base::Result<std::unique_ptr<Impl>> attach(const ClientOptions& options,
+                                                                  const ServerMemory& memory,
+                                                                  Shards shards, Caller caller);
   // Of the process that has attached.
-  ~Impl();
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+  ~Impl() override;
+  // Of a call that begins now.
+  [[nodiscard]] base::TimePoint deadline() const;
 
-  // True in a child after fork(), which may call this and check_process() only.
-  [[nodiscard]] bool in_child() const { return process_ != ::getpid(); }
-  // kInvalidArgument: in_child().
-  [[nodiscard]] base::Status check_process() const;
-  [[nodiscard]] base::Result<Table> open(const TableSpec& spec);
-  [[nodiscard]] const TableSpec& spec_of(Table table) const;
+  [[nodiscard]] base::Result<Table> open(const TableSpec& spec) override;
+  [[nodiscard]] const TableSpec& spec_of(Table table) const override;
   [[nodiscard]] base::Result<Ticket> push(Table table, std::span<const std::int64_t> ids,
-                                          Input gradients, const Scalars& scalars);
+                                          Input gradients, const Scalars& scalars) override;
   [[nodiscard]] base::Result<Ticket> push_dense(Table table, Input gradients,
-                                                const Scalars& scalars);
-  [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline);
-  [[nodiscard]] base::Status flush();
-  [[nodiscard]] std::uint64_t clock() const;
-  [[nodiscard]] base::Result<std::uint64_t> advance();
-  [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf();
-  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids, Output rows);
-  [[nodiscard]] base::Status pull_dense(Table table, Output values);
+                                                const Scalars& scalars) override;
+  [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline) override;
+  [[nodiscard]] base::Status flush() override;
+  [[nodiscard]] std::uint64_t clock() const override;
+  [[nodiscard]] base::Result<std::uint64_t> advance() override;
+  [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf() override;
+  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
+                                  Output rows) override;
+  [[nodiscard]] base::Status pull_dense(Table table, Output values) override;
 
  private:
   struct RangeOf {
@@ -129,10 +149,15 @@ class Client::Impl {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  Impl(std::vector<MappedShard> shards, const ClientOptions& options)
-      : options_(options), shards_(std::move(shards)), links_(shards_.size()) {}
+  Impl(Shards shards, const ClientOptions& options, Caller caller)
+      : Backend(options.client),
+        options_(options),
+        caller_(std::move(caller)),
+        mapped_(std::move(shards)),
+        links_(shards_.size()) {}
 
-  [[nodiscard]] base::TimePoint deadline() const;
+  // When a thread that waits looks again, whatever its bell says.
+  [[nodiscard]] base::TimePoint look_again(base::TimePoint now) const;
   // kInvalidArgument: no table of this client, or dense where `rows` is true and the reverse.
   [[nodiscard]] base::Result<const OpenedTable*> table_at(Table table, bool rows) const;
   [[nodiscard]] base::Result<std::uint64_t> begin_push(const OpenedTable& table);
@@ -208,8 +233,6 @@ class Client::Impl {
   [[nodiscard]] base::Status pull_of_one_step(const std::string& table, Read read);
   // The header of a message, of the leaf in hand if there is one.
   [[nodiscard]] MessageHeader header_of(MessageKind kind, std::uint64_t bytes) const;
-  // Refuses a push outside a leaf, and one of which leaves have no sum.
-  [[nodiscard]] base::Status check_sync_push(const TableSpec& spec) const;
   [[nodiscard]] base::Status end_leaf(Lock& lock);
   // A leaf that this client is to compute next; claims it. `of_others`: also one that another
   // client computes.
@@ -221,8 +244,9 @@ class Client::Impl {
   void sleep_until_step_changes(Lock& lock, std::uint64_t changes, base::TimePoint until);
 
   const ClientOptions options_;
-  const pid_t process_ = ::getpid();
-  const std::vector<MappedShard> shards_;
+  const Caller caller_;
+  const Shards mapped_;
+  const std::vector<MappedShard>& shards_ = *mapped_;
   std::unique_ptr<LaneHolder> holder_;
   mutable std::mutex mutex_;  // of all below
   std::condition_variable progress_;

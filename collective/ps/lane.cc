@@ -18,7 +18,7 @@ namespace regroup::collective::ps {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x53454e414c535052ULL;  // "RPSLANES"
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kMaxLanes = 1U << 16;
 constexpr std::uint64_t kLeastLaneBytes = 64 << 10, kMostLaneBytes = 1ULL << 32;
@@ -74,6 +74,11 @@ std::string name_of_client(const Lane& lane) {
   if (!name.empty()) return base::escaped(name);
   const std::uint64_t client = lane.client.load(std::memory_order_relaxed);
   return client == 0 ? "a client that has ended" : fmt::format("client {}", client - 1);
+}
+
+std::string host_of_client(const Lane& lane) {
+  return base::escaped(
+      std::string(lane.host.data(), ::strnlen(lane.host.data(), lane.host.size())));
 }
 
 OpenContent content_of(const TableSpec& spec) {

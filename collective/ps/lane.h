@@ -59,15 +59,17 @@ struct LanesHeader {
 struct Lane {
   alignas(128) pthread_mutex_t holder;  // robust: a thread of the client holds it
   std::atomic<std::uint64_t> client;    // number + 1; 0: free
-  std::atomic<std::uint64_t> process;   // the client's pid
+  std::atomic<std::uint64_t> process;   // the client's pid, on its host
   std::atomic<std::uint64_t> damaged;   // 1: the server reads no more; `why` says what it found
   // Bytes since the lane was made; message boundaries. read <= written <= read + lane_bytes.
   alignas(128) std::atomic<std::uint64_t> written;  // by the client
   alignas(128) std::atomic<std::uint64_t> read;     // by the server
   Bell bell;                                        // the client sleeps here
   alignas(64) std::array<char, 256> why;
-  // Of shard 0, by the client. `name` and `consistency`, a to_word(), before it has the lane.
+  // Of shard 0, by the client. `name`, `host` and `consistency`, a to_word(), before it has the
+  // lane.
   std::array<char, 64> name;
+  std::array<char, 64> host;  // where its process is
   std::atomic<std::uint64_t> consistency;
   alignas(128) ClockWord<shmem::RealPolicy> clock;
   std::atomic<std::uint64_t> waits_for;       // number + 1 of the lane whose clock it waits for
@@ -77,6 +79,8 @@ struct Lane {
 
 // Lane::name of a lane that is taken, printable; "client 7" of one without.
 [[nodiscard]] std::string name_of_client(const Lane& lane);
+// Lane::host, printable.
+[[nodiscard]] std::string host_of_client(const Lane& lane);
 
 enum class MessageKind : std::uint32_t {
   kPad = 1,  // the rest of the ring that a message did not fit in; no answer

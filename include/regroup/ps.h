@@ -111,9 +111,11 @@ struct Consistency {
 // For Client::attach().
 struct ClientOptions {
   // Descriptors of the server's memory in this process, as the agent, or make_server_memory(),
-  // hands them over: "LANES:SEGMENT,SEGMENT..." for each shard, separated by semicolons.
+  // hands them over: "LANES:SEGMENT,SEGMENT..." for each shard, separated by semicolons. On another
+  // host: where the agent of the servers' host takes connections, as Gateway::address() writes it.
   std::string memory;
-  std::uint64_t client = 0;  // of this process; no two living ones may have the same
+  // Of this process; no two living ones may have the same. On another host the agent chooses it.
+  std::uint64_t client = 0;
   // Of a single wait: of open(), for room for a push, of flush(), for an attachable lane, and of a
   // pull for another client's clock.
   std::chrono::nanoseconds deadline = std::chrono::seconds(600);
@@ -137,8 +139,10 @@ struct Leaf {
   bool operator==(const Leaf&) const = default;
 };
 
-// A process's access to the parameter server of its host. All functions may be called by any
-// thread. After fork() the child may destroy it, and must not use it otherwise: it has no lane.
+// A process's access to the parameter server, of its host or of another one. All functions may be
+// called by any thread; on another host than the servers' one call runs at a time, and the others
+// wait for it. After fork() the child may destroy it, and must not use it otherwise: it has no
+// lane.
 //
 // Consistency in mode async: a pull has all pushes of this client that are acknowledged, that is
 // whose wait() or flush() has succeeded, perhaps more, and never older rows than an earlier pull.
@@ -170,15 +174,19 @@ struct Leaf {
 // was changed. kDeadlineExceeded: the server did not answer in time; the message names the table
 // and the server; what is in the lane stays there and counts once a server reads it: the whole
 // push after wait() and flush(), perhaps a part of it after push(). kDataLoss: the memory is not
-// that of a server, or the server found this client's lane damaged; attach again.
+// that of a server, or the server found this client's lane damaged; attach again. On another host
+// also kPeerLost: the connection to the servers' host, which the message names, is broken, and
+// stays so. Each push that is not acknowledged is then applied once or not at all in each range.
 class Client {
  public:
   // Takes a lane, which is given back when the Client is destroyed or the process ends. Starts a
   // thread, which sleeps. kInvalidArgument: another living process has this client number, or is
   // attached in another mode.
-  // kResourceExhausted: all lanes are taken until the deadline. Does not need a server.
+  // kResourceExhausted: all lanes are taken until the deadline. kUnavailable: nobody takes
+  // connections on the servers' host. Does not need a server.
   [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(const ClientOptions& options);
-  // Does not wait: pushes that have begun are still applied.
+  // Pushes that have begun are still applied. Does not wait; on another host it waits until the
+  // servers' host has all pushes, for at most 10 s.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -233,10 +241,13 @@ class Client {
   // Copies a whole dense table: `rows` elements of the table's dtype. Each 4 MiB is of one moment.
   [[nodiscard]] base::Status pull(Table table, Output values) const;
 
+  class Backend;  // what a Client does its calls with
+  class Impl;     // on the servers' host
+  class Remote;   // on another one
+
  private:
-  class Impl;
-  explicit Client(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Client(std::unique_ptr<Backend> backend);
+  std::unique_ptr<Backend> impl_;
 };
 
 }  // namespace regroup::collective::ps

@@ -1,0 +1,116 @@
+// What both kinds of clients refuse, in the same words.
+#include "collective/ps/backend.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "collective/ps/consistency.h"
+#include "collective/ps/table.h"
+
+namespace regroup::collective::ps {
+
+using base::invalid_argument;
+
+base::Status Client::Backend::check_process() const {
+  if (!in_child()) return {};
+  return invalid_argument(
+      fmt::format("client {}: it belongs to process {}, and this is a child of it after fork(); "
+                  "attach a client of its own here",
+                  client_, process_));
+}
+
+std::string this_host() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+base::Status check_push_rows(const TableSpec& spec, std::size_t ids, Input gradients,
+                             const Scalars& scalars) {
+  const std::size_t row = spec.dim * size_of(spec.compute_dtype());
+  if (gradients.size() % row != 0) {
+    return invalid_argument(fmt::format("push to table {}: expected rows of {} bytes, got {} bytes",
+                                        spec.name, row, gradients.size()));
+  }
+  return check_push(spec, ids, gradients.size() / row, spec.compute_dtype(), scalars);
+}
+
+base::Status check_push_dense(const TableSpec& spec, Input gradients, const Scalars& scalars) {
+  const std::size_t size = size_of(spec.compute_dtype());
+  if (gradients.size() != spec.rows * size) {
+    return invalid_argument(
+        fmt::format("push to table {}: expected {} bytes for {} elements, got {}", spec.name,
+                    spec.rows * size, spec.rows, gradients.size()));
+  }
+  return check_push(spec, 1, 1, spec.compute_dtype(), scalars);
+}
+
+base::Status check_pull_rows(const TableSpec& spec, std::size_t ids, Output rows) {
+  const std::size_t size = spec.value_bytes();
+  if (rows.size() != ids * size) {
+    return invalid_argument(fmt::format("pull of table {}: expected {} bytes for {} ids, got {}",
+                                        spec.name, ids * size, ids, rows.size()));
+  }
+  if (ids <= ~std::uint32_t{0}) return {};
+  return invalid_argument(
+      fmt::format("pull of table {}: {} ids at a time are too many", spec.name, ids));
+}
+
+base::Status check_pull_dense(const TableSpec& spec, Output values) {
+  const std::size_t size = size_of(spec.dtype);
+  if (values.size() == spec.rows * size) return {};
+  return invalid_argument(fmt::format("pull of table {}: expected {} bytes for {} elements, got {}",
+                                      spec.name, spec.rows * size, spec.rows, values.size()));
+}
+
+base::Status check_number(Table table, std::size_t tables) {
+  if (table.number < tables) return {};
+  return invalid_argument(
+      fmt::format("table number {}: this client has opened {} tables", table.number, tables));
+}
+
+base::Status check_kind(const TableSpec& spec, bool rows) {
+  if ((spec.kind != TableKind::kDense) == rows) return {};
+  return invalid_argument(
+      rows ? fmt::format("table {}: it is dense: push and pull it as a whole, without ids",
+                         spec.name)
+           : fmt::format("table {}: it has rows: expected ids", spec.name));
+}
+
+base::Status check_sync_push(const TableSpec& spec, bool has_leaf) {
+  if (!has_leaf) {
+    return invalid_argument(
+        fmt::format("push to table {}: no leaf is begun; in mode sync pushes belong to the leaf "
+                    "that next_leaf() has returned",
+                    spec.name));
+  }
+  if (spec.optimizer.kind != OptimizerKind::kAssign) return {};
+  return invalid_argument(fmt::format(
+      "push to table {}: the gradients of a step's leaves are added up, and assign stores one; "
+      "expected another optimizer in mode sync",
+      spec.name));
+}
+
+base::Status check_next_leaf(Mode mode) {
+  if (mode == Mode::kSync) return {};
+  return invalid_argument(
+      fmt::format("next_leaf: it is for mode=\"sync\", got mode=\"{}\"", name_of(mode)));
+}
+
+base::Status check_advance(Mode mode) {
+  if (mode != Mode::kSync) return {};
+  return invalid_argument(
+      "advance: in mode sync a step ends once all its leaves are there; call next_leaf() until it "
+      "returns nothing");
+}
+
+base::Status check_open(const TableSpec& spec) {
+  REGROUP_RETURN_IF_ERROR(check(spec));
+  if (spec.evict_after == 0) return {};
+  return invalid_argument(
+      fmt::format("table {}: rows are never forgotten yet: expected evict_after 0, got {}",
+                  spec.name, spec.evict_after));
+}
+
+}  // namespace regroup::collective::ps

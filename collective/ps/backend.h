@@ -1,0 +1,72 @@
+// What a Client does its calls with: lanes and stores of this host (client.h), or a connection to
+// the servers' host (remote_client.h). include/regroup/ps.h has the contracts.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "regroup/ps.h"
+
+namespace regroup::collective::ps {
+
+class Client::Backend {
+ public:
+  explicit Backend(std::uint64_t client) : client_(client) {}
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  // True in a child after fork(), which may call this and check_process() only.
+  [[nodiscard]] bool in_child() const { return process_ != ::getpid(); }
+  // kInvalidArgument: in_child().
+  [[nodiscard]] base::Status check_process() const;
+
+  [[nodiscard]] virtual base::Result<Table> open(const TableSpec& spec) = 0;
+  [[nodiscard]] virtual const TableSpec& spec_of(Table table) const = 0;
+  [[nodiscard]] virtual base::Result<Ticket> push(Table table, std::span<const std::int64_t> ids,
+                                                  Input gradients, const Scalars& scalars) = 0;
+  [[nodiscard]] virtual base::Result<Ticket> push_dense(Table table, Input gradients,
+                                                        const Scalars& scalars) = 0;
+  [[nodiscard]] virtual base::Status wait(Ticket ticket, base::TimePoint deadline) = 0;
+  [[nodiscard]] virtual base::Status flush() = 0;
+  [[nodiscard]] virtual std::uint64_t clock() const = 0;
+  [[nodiscard]] virtual base::Result<std::uint64_t> advance() = 0;
+  [[nodiscard]] virtual base::Result<std::optional<Leaf>> next_leaf() = 0;
+  [[nodiscard]] virtual base::Status pull(Table table, std::span<const std::int64_t> ids,
+                                          Output rows) = 0;
+  [[nodiscard]] virtual base::Status pull_dense(Table table, Output values) = 0;
+
+ private:
+  const std::uint64_t client_;  // for messages
+  const pid_t process_ = ::getpid();
+};
+
+// The name of this host, for messages.
+[[nodiscard]] std::string this_host();
+
+// Refuse calls whose buffers have other sizes than the table wants, with kInvalidArgument.
+[[nodiscard]] base::Status check_push_rows(const TableSpec& spec, std::size_t ids, Input gradients,
+                                           const Scalars& scalars);
+[[nodiscard]] base::Status check_push_dense(const TableSpec& spec, Input gradients,
+                                            const Scalars& scalars);
+[[nodiscard]] base::Status check_pull_rows(const TableSpec& spec, std::size_t ids, Output rows);
+[[nodiscard]] base::Status check_pull_dense(const TableSpec& spec, Output values);
+// Refuses a table number of which there are only `tables`.
+[[nodiscard]] base::Status check_number(Table table, std::size_t tables);
+// Refuses a dense table where `rows` is true, and the reverse.
+[[nodiscard]] base::Status check_kind(const TableSpec& spec, bool rows);
+// Mode sync: refuses a push outside a leaf, and one of which leaves have no sum.
+[[nodiscard]] base::Status check_sync_push(const TableSpec& spec, bool has_leaf);
+// Refuse calls that are not of this mode.
+[[nodiscard]] base::Status check_next_leaf(Mode mode);
+[[nodiscard]] base::Status check_advance(Mode mode);
+// Refuses a spec that no client may open.
+[[nodiscard]] base::Status check_open(const TableSpec& spec);
+
+}  // namespace regroup::collective::ps
