@@ -1,0 +1,93 @@
+// A client on another host than the servers: sends its calls to the gateway of their host, which
+// makes them there (gateway.h). Pushes are sent and not waited for; other calls wait for answers.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "collective/ps/backend.h"
+#include "collective/ps/link.h"
+
+namespace regroup::collective::ps {
+
+class Client::Remote final : public Client::Backend {
+ public:
+  // `options.memory`: the gateway's address. Errors as Client::attach().
+  [[nodiscard]] static base::Result<std::unique_ptr<Remote>> connect(const ClientOptions& options);
+  ~Remote() override;
+
+  [[nodiscard]] base::Result<Table> open(const TableSpec& spec) override;
+  [[nodiscard]] const TableSpec& spec_of(Table table) const override;
+  [[nodiscard]] base::Result<Ticket> push(Table table, std::span<const std::int64_t> ids,
+                                          Input gradients, const Scalars& scalars) override;
+  [[nodiscard]] base::Result<Ticket> push_dense(Table table, Input gradients,
+                                                const Scalars& scalars) override;
+  [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline) override;
+  [[nodiscard]] base::Status flush() override;
+  [[nodiscard]] std::uint64_t clock() const override;
+  [[nodiscard]] base::Result<std::uint64_t> advance() override;
+  [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf() override;
+  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
+                                  Output rows) override;
+  [[nodiscard]] base::Status pull_dense(Table table, Output values) override;
+
+ private:
+  // A call waits for those of other threads.
+  using Lock = std::unique_lock<std::timed_mutex>;
+
+  Remote(const ClientOptions& options, GatewayAddress gateway, base::Fd socket);
+  [[nodiscard]] base::TimePoint deadline() const;
+  [[nodiscard]] base::Status greet();
+  // Locks, or kDeadlineExceeded.
+  [[nodiscard]] base::Result<Lock> turn(base::TimePoint until, const std::string& what) const;
+  [[nodiscard]] base::Result<const TableSpec*> spec_at(Table table, bool rows) const;
+  // Of `parts`, the request is the first. What is not sent at `until` is kept, and goes before the
+  // next request.
+  [[nodiscard]] base::Status send(std::vector<Input> parts, base::TimePoint until,
+                                  const std::string& what);
+  [[nodiscard]] base::Status send_some(std::vector<Input>& parts, base::TimePoint until,
+                                       const std::string& what);
+  [[nodiscard]] base::Status check_leaf(const TableSpec& spec) const;
+  [[nodiscard]] base::Result<Ticket> push_request(const TableSpec& spec, Request request,
+                                                  std::span<const std::int64_t> ids,
+                                                  Input gradients, base::TimePoint until);
+  // Sends a request and waits for its answer, whose payload goes to `into`. The answer's value.
+  [[nodiscard]] base::Result<std::uint64_t> call(Request request, Input payload, Output into,
+                                                 base::TimePoint until, const std::string& what);
+  [[nodiscard]] base::Result<std::uint64_t> receive(std::uint64_t number, Output into,
+                                                    base::TimePoint until, const std::string& what);
+  // Takes bytes that have come of the answer that is on its way.
+  [[nodiscard]] base::Result<bool> receive_some(std::uint64_t number, Output into);
+  [[nodiscard]] base::Result<bool> take(std::byte* to, std::size_t wanted, std::uint64_t& have);
+  // Of an answer that has come whole. Nothing: it is not of request `number`.
+  [[nodiscard]] std::optional<base::Result<std::uint64_t>> finish_answer(std::uint64_t number);
+  // Waits until the socket is ready for `events`.
+  [[nodiscard]] base::Status wait_for(short events, base::TimePoint until, const std::string& what);
+  // Notes that the connection is broken, and says so.
+  [[nodiscard]] base::Status broken(const std::string& why);
+  [[nodiscard]] std::string server() const;
+
+  const ClientOptions options_;
+  const GatewayAddress gateway_;
+  mutable std::timed_mutex mutex_;  // of all below
+  const base::Fd socket_;
+  base::Status broken_;  // once the connection is
+  std::uint64_t next_number_ = 1;
+  std::vector<std::byte> unsent_;  // of requests that reached their deadline
+  // The answer that is being received: its head, then its text, then its payload.
+  Answer answer_;
+  std::string text_;
+  std::uint64_t have_ = 0;        // bytes of all three
+  base::Status missed_;           // the first error that came after the deadline of its call
+  std::deque<TableSpec> tables_;  // a deque, so that references stay
+  std::atomic<std::uint64_t> clock_ = 0;
+  std::optional<Leaf> leaf_;  // of mode sync
+};
+
+}  // namespace regroup::collective::ps
