@@ -15,6 +15,7 @@
 #include "base/deadline.h"
 #include "collective/ps/consistency.h"
 #include "collective/ps/link.h"
+#include "collective/ps/remote_client.h"
 
 namespace regroup::collective::ps {
 namespace {
@@ -1068,10 +1069,14 @@ Client::~Client() {
 }
 
 base::Result<std::unique_ptr<Client>> Client::attach(const ClientOptions& options) {
-  REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
-  REGROUP_ASSIGN_OR_RETURN(Impl::Shards shards, Impl::map(memory));
-  REGROUP_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
-                           Impl::attach(options, memory, std::move(shards), Caller{}));
+  std::unique_ptr<Backend> backend;
+  if (is_gateway_address(options.memory)) {
+    REGROUP_ASSIGN_OR_RETURN(backend, Remote::connect(options));
+  } else {
+    REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
+    REGROUP_ASSIGN_OR_RETURN(Impl::Shards shards, Impl::map(memory));
+    REGROUP_ASSIGN_OR_RETURN(backend, Impl::attach(options, memory, std::move(shards), Caller{}));
+  }
   return std::unique_ptr<Client>(new Client(std::move(backend)));
 }
 base::Result<Table> Client::open(const TableSpec& spec) {
