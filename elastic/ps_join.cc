@@ -1,4 +1,5 @@
-// Gets the memory of the job's parameter server from the agent of this host.
+// Gets the memory of the job's parameter server from the agent of this host, or connects to the
+// agent of the servers' host.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -15,6 +16,7 @@
 #include "base/unix_address.h"
 #include "collective/ps/consistency.h"
 #include "collective/ps/handover.h"
+#include "collective/ps/link.h"
 #include "elastic/options.h"
 #include "regroup/ps.h"
 
@@ -65,15 +67,16 @@ base::Result<std::unique_ptr<Client>> join(const Consistency& consistency,
     return base::invalid_argument(
         "ps::join: this job has no parameter server; start it with --role ps=1 --ps-memory BYTES");
   }
-  REGROUP_ASSIGN_OR_RETURN(
-      const base::DescriptorMessage answer,
-      ask_agent(path, base::deadline_after(base::SystemClock().now(), deadline)));
-  const std::string_view text = answer.text;
-  ClientOptions options{.memory = {},
+  ClientOptions options{.memory = path,
                         .client = 0,
                         .deadline = deadline,
                         .consistency = consistency,
                         .name = elastic::read_role_member()};
+  if (collective::ps::is_gateway_address(path)) return Client::attach(options);  // another host's
+  REGROUP_ASSIGN_OR_RETURN(
+      const base::DescriptorMessage answer,
+      ask_agent(path, base::deadline_after(base::SystemClock().now(), deadline)));
+  const std::string_view text = answer.text;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.client);
   const std::size_t at = text.find(' ');
   if (error != std::errc() || at == std::string_view::npos || end != text.data() + at)

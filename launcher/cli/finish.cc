@@ -211,7 +211,7 @@ bool is_given(const spec::JobSpec& spec, std::string_view name) {
 
 constexpr std::uint64_t kTablesEvery = 600;  // seconds
 
-// A parameter server has no steps, and one host: what its checkpoints have in steps otherwise is in
+// A parameter server has no steps, and its tables are on one host: what its checkpoints have in steps otherwise is in
 // seconds.
 Status finish_table_checkpoints(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
@@ -249,8 +249,6 @@ Status take_parameter_server(OptionsBuilder& builder) {
     return invalid_argument("--ps-memory: expected a role ps, for example --role ps=1");
   if (out.roles.size() == 1)
     return invalid_argument("--ps-memory: expected a role besides ps, for example --role worker=4");
-  if (out.several_hosts())
-    return invalid_argument("--ps-memory: expected a job on this host alone, got several hosts");
   out.ps_servers = server->count;
   out.ps_most_servers = builder.most_servers != 0 ? builder.most_servers : server->count;
   out.apps.erase(out.apps.begin() + (server - out.roles.begin()));

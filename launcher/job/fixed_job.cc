@@ -56,11 +56,11 @@ std::string clock_lines(const json& status) {
     if (turns[i] > 0) out += fmt::format("  {}: {:.0f} %", i, 100 * turns[i] / all);
   }
   if (all > 0) out += "\n";
-  out += fmt::format("{:<14} {:>8} {:>10} {:>16} {}\n", "client", "pid", "clock", "held up others",
-                     "waits for");
+  out += fmt::format("{:<14} {:<14} {:>8} {:>10} {:>16} {}\n", "client", "host", "pid", "clock",
+                     "held up others", "waits for");
   for (const json& one : clocks) {
-    out += fmt::format("{:<14} {:>8} {:>10} {:>14.1f} s {}\n", one.value("name", ""),
-                       one.value("pid", 0), one.value("clock", 0ULL),
+    out += fmt::format("{:<14} {:<14} {:>8} {:>10} {:>14.1f} s {}\n", one.value("name", ""),
+                       one.value("host", ""), one.value("pid", 0), one.value("clock", 0ULL),
                        one.value("held_up_others", 0.0), one.value("waits_for", "-"));
   }
   return out;

@@ -283,6 +283,8 @@ class FixedLaunch {
             .memory_socket = announced_->files->ps(),
             .status_socket = announced_->files->ps_status(),
             .resize_socket = announced_->files->ps_resize(),
+            .host_name = job_.hosts.empty() ? "" : job_.hosts[0].name,
+            .host_address = hosts_ ? hosts_->own_address() : "",
             .seed = tables_.seed,
             .bytes = spec_.ps_memory,
             .servers = spec_.ps_servers,

@@ -3,9 +3,11 @@
 #include "launcher/job/parameter_server.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -21,6 +23,7 @@
 #include "launcher/process/due.h"
 #include "launcher/process/environment.h"
 #include "launcher/process/signals.h"
+#include "launcher/transport/tcp.h"
 
 namespace regroup::job {
 namespace {
@@ -133,6 +136,7 @@ void add_clocks(nlohmann::json& out, const collective::ps::Lanes& lanes) {
         static_cast<double>(lane.held_up_others.load()));
     nlohmann::json one{{"client", client - 1},
                        {"name", collective::ps::name_of_client(lane)},
+                       {"host", collective::ps::host_of_client(lane)},
                        {"pid", lane.process.load()},
                        {"clock", word - 1},
                        {"held_up_others", std::chrono::duration<double>(held_up).count()}};
@@ -261,6 +265,7 @@ base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
   std::unique_ptr<ParameterServer> out(
       new ParameterServer(loop, std::move(options), std::move(events)));
   REGROUP_RETURN_IF_ERROR(out->make_memory());
+  REGROUP_RETURN_IF_ERROR(out->open_gateway());
   REGROUP_RETURN_IF_ERROR(out->members_.start(out->options_.memory_socket));
   REGROUP_RETURN_IF_ERROR(out->askers_.start(out->options_.status_socket));
   REGROUP_RETURN_IF_ERROR(out->resizers_.start(out->options_.resize_socket));
@@ -326,7 +331,27 @@ base::Status ParameterServer::make_memory() {
   return {};
 }
 
+// The first member on another host connects after this.
+base::Status ParameterServer::open_gateway() {
+  if (options_.host_address.empty()) return {};
+  REGROUP_ASSIGN_OR_RETURN(base::Fd listener, transport::listen_tcp(0));
+  collective::ps::GatewayAddress address{
+      .host = options_.host_name, .address = options_.host_address, .port = 0};
+  REGROUP_ASSIGN_OR_RETURN(address.port, transport::port_of(listener));
+  if (::getrandom(address.token.data(), address.token.size(), 0) !=
+      static_cast<ssize_t>(address.token.size()))
+    return base::system_error("getrandom", "the token of a gateway", errno);
+  gateway_address_ = collective::ps::to_text(address);
+  REGROUP_ASSIGN_OR_RETURN(
+      gateway_, collective::ps::Gateway::start({.memory = memory_.get(),
+                                                .listener = std::move(listener),
+                                                .token = address.token,
+                                                .next_client = [this] { return ++clients_; }}));
+  return {};
+}
+
 ParameterServer::~ParameterServer() {
+  gateway_.reset();  // it uses the rest
   for (auto& [number, server] : servers_) {
     if (server.process) server.process->abandon();
   }
@@ -626,9 +651,10 @@ std::string ParameterServer::status_json() {
     updates += use.updates;
     restarts += again;
   }
-  nlohmann::json out{{"view", view_.number}, {"bytes", bytes},       {"store", kinds},
-                     {"clients", clients_},  {"ranges", ranges},     {"ranges_waiting", waiting},
-                     {"updates", updates},   {"restarts", restarts}, {"servers", servers}};
+  nlohmann::json out{
+      {"view", view_.number},       {"bytes", bytes},       {"store", kinds},
+      {"clients", clients_.load()}, {"ranges", ranges},     {"ranges_waiting", waiting},
+      {"updates", updates},         {"restarts", restarts}, {"servers", servers}};
   out["checkpoint"] = checkpoints_ ? checkpoints_->newest() : 0;
   out["moves"] = nlohmann::json::array();
   for (const collective::ps::ShardMove& move : moves_) {

@@ -2,6 +2,7 @@
 // each of which is started again whenever it ends. docs/design/ps_store.md, ps_lanes.md.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -15,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/ps/gateway.h"
 #include "collective/ps/handover.h"
 #include "collective/ps/placement.h"
 #include "collective/ps/segment.h"
@@ -34,6 +36,9 @@ struct ParameterServerOptions {
   std::string status_socket;      // where `regroup status` gets status_json()
   // Where `regroup resize ps=N` asks for N servers, and `regroup checkpoint save` for a checkpoint.
   std::string resize_socket;
+  // This host's name and address, for members on other hosts. Empty: there are none.
+  std::string host_name;
+  std::string host_address;
   std::uint64_t seed = 0;          // of initial rows
   std::uint64_t bytes = 0;         // of all tables
   std::uint32_t servers = 1;       // processes at first, and at least
@@ -104,6 +109,8 @@ class ParameterServer {
   // do not allow it. Other errors: a server cannot be started.
   [[nodiscard]] base::Result<std::string> resize(std::uint32_t servers);
 
+  // What members on other hosts get as REGROUP_PS; empty without `host_address`.
+  [[nodiscard]] const std::string& gateway_address() const { return gateway_address_; }
   // Null if nothing is saved or loaded.
   [[nodiscard]] TableCheckpoints* checkpoints() { return checkpoints_.get(); }
   // True if the job resumes from a checkpoint.
@@ -120,8 +127,8 @@ class ParameterServer {
   // still, "still_seconds" and "still_shard". For each move of the last view {"shard", "from",
   // "to", "why"}. In mode ssp in addition {"staleness", "turns_by_staleness", "clocks"}: the bound;
   // turns of all clients so far by how many clocks the slowest was behind, the last one with all
-  // beyond; for each client {"client", "name", "pid", "clock", "held_up_others"} and, while it
-  // waits, "waits_for", a name. `held_up_others`: seconds in which others waited for it. In mode
+  // beyond; for each client {"client", "name", "host", "pid", "clock", "held_up_others"} and, while
+  // it waits, "waits_for", a name. `held_up_others`: seconds in which others waited for it. In mode
   // sync {"step", "leaves", "leaves_there", "leaves_taken_over", "step_clients"}: the step that is
   // computed, its number of leaves, those that all shards have, leaves so far that a client began
   // while another one had them, and for each client {"client", "name", "pid", "leaves"}: those that
@@ -146,6 +153,7 @@ class ParameterServer {
     std::optional<Standstill> killed;  // since it hung; its end was told
   };
   [[nodiscard]] base::Status make_memory();
+  [[nodiscard]] base::Status open_gateway();
   void make_checkpoints();
   [[nodiscard]] base::Status start_servers();
   [[nodiscard]] std::uint64_t tables_version() const;
@@ -181,8 +189,10 @@ class ParameterServer {
   boost::asio::posix::stream_descriptor resizer_;  // the last one that has connected
   std::map<std::uint32_t, Server> servers_;        // by number
   ServerHangs hangs_;
-  boost::asio::steady_timer next_look_;  // for hangs
-  std::uint64_t clients_ = 0;
+  boost::asio::steady_timer next_look_;     // for hangs
+  std::atomic<std::uint64_t> clients_ = 0;  // so far; the gateway's threads count, too
+  std::string gateway_address_;
+  std::unique_ptr<collective::ps::Gateway> gateway_;  // null: all members run here
   std::unique_ptr<TableCheckpoints> checkpoints_;
 };
 

@@ -96,8 +96,8 @@ base::Status RoleJob::start() {
 }
 
 void RoleJob::finish(const std::function<void()>& then) {
-  if (others_) return others_->finish(then);
-  checkpoints() != nullptr ? checkpoints()->finish(then) : then();
+  const auto leave_others = [this, then] { others_ ? others_->finish(then) : then(); };
+  checkpoints() != nullptr ? checkpoints()->finish(leave_others) : leave_others();
 }
 
 base::Duration RoleJob::still_needs() const {
@@ -243,8 +243,11 @@ agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
   if (start.rank < options_.environments.size())
     order.environment = options_.environments[start.rank];
   order.environment.merge(cluster_environment(cluster_, start.rank));
-  if (options_.parameter_server)
-    order.environment["REGROUP_PS"] = options_.parameter_server->memory_socket;
+  if (parameter_server_) {
+    const bool here = options_.host_of.empty() || options_.host_of[start.rank] == 0;
+    order.environment["REGROUP_PS"] =
+        here ? options_.parameter_server->memory_socket : parameter_server_->gateway_address();
+  }
   order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
   order.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.restarts);
   if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];

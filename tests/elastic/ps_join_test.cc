@@ -14,6 +14,7 @@ namespace regroup::elastic {
 namespace {
 
 using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
 
 class PsJoin : public testing::Test {
  protected:
@@ -51,6 +52,16 @@ TEST_F(PsJoin, AnAgentThatSaysNothingIsADeadline) {
   ASSERT_EQ(::bind(agent.get(), address.get(), address.size), 0);
   ASSERT_EQ(::listen(agent.get(), 5), 0);
   EXPECT_EQ(ps::join(20ms).code(), Code::kDeadlineExceeded);
+}
+
+TEST_F(PsJoin, ServersOfAnotherHostAreConnectedTo) {
+  ::setenv("REGROUP_PS", "tcp,node1,127.0.0.1,1,000102030405060708090a0b0c0d0e0f", 1);
+  const auto refused = ps::join(20s);
+  EXPECT_EQ(refused.code(), Code::kUnavailable);
+  EXPECT_EQ(refused.status().message(),
+            "parameter server on host node1: connect(127.0.0.1 port 1): Connection refused");
+  ::setenv("REGROUP_PS", "tcp,node1", 1);
+  EXPECT_EQ(ps::join(20s).code(), Code::kInvalidArgument);
 }
 
 }  // namespace
