@@ -152,34 +152,6 @@ def test_clocks_bound_workers_of_all_hosts_and_the_status_names_theirs(hosts: Ho
     end_of(job)
 
 
-def test_a_worker_whose_servers_host_is_lost_is_told_its_name(own_hosts: Hosts):
-    folder = own_hosts.folder
-    program = (
-        "import pathlib, sys\n"
-        "import numpy as np\n"
-        "import regroup.ps as ps\n"
-        "folder = pathlib.Path(sys.argv[1])\n"
-        "client = ps.join(deadline=120)\n"
-        "counts = client.table('counts', dim=1, optimizer=ps.Sum())\n"
-        "try:\n"
-        "    while True:\n"
-        "        counts.push([1], np.ones((1, 1), np.float32))\n"
-        "        client.flush()\n"
-        "        (folder / 'pushed').touch()\n"
-        "except ps.Error as error:\n"
-        "    (folder / 'part').write_text(str(error))\n"
-        "    (folder / 'part').rename(folder / 'told')\n"
-    )
-    start(
-        own_hosts, "-H", "node2:1", *SERVED[:2], "--role", "worker=1", "--ps-memory", "128M",
-        sys.executable, "-c", program, str(folder), env=PYTHON,
-    )  # fmt: skip
-    until(lambda: (folder / "pushed").exists(), "pushes")
-    own_hosts[0].link(up=False)  # a host whose processes are killed says so itself
-    until(lambda: (folder / "told").exists(), "the error")
-    assert "the parameter server on host node1 (10.77.0.1 port" in (folder / "told").read_text()
-
-
 def test_a_lost_host_of_workers_is_named(own_hosts: Hosts):
     end = own_hosts.folder / "end"
     where = ["-H", "node1:1,node2:1", "--role", "ps=1", "--role", "worker=2", "--ps-memory", "64M"]
