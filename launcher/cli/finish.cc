@@ -211,8 +211,8 @@ bool is_given(const spec::JobSpec& spec, std::string_view name) {
 
 constexpr std::uint64_t kTablesEvery = 600;  // seconds
 
-// A parameter server has no steps, and its tables are on one host: what its checkpoints have in steps otherwise is in
-// seconds.
+// A parameter server has no steps, and its tables are on one host: what its checkpoints have in
+// steps otherwise is in seconds.
 Status finish_table_checkpoints(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
   std::uint64_t& every = out.checkpoint.every;

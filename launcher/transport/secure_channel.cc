@@ -253,7 +253,8 @@ void SecureChannel::finish_sending() {
 void SecureChannel::set_silence(base::Duration silence) {
   limits_.silence = silence;
   if (open())
-    static_cast<void>(keep_alive(socket_.native_handle(), silence));  // else the connection was lost
+    static_cast<void>(
+        keep_alive(socket_.native_handle(), silence));  // else the connection was lost
 }
 
 void SecureChannel::look_after() {
