@@ -218,6 +218,14 @@ def test_pushes_and_steps_of_mode_sync_are_checked(server):
             list(step)
 
 
+def test_a_step_that_is_complete_gives_no_leaves(server):
+    with server.attach(0, mode="sync", leaves=2) as client:
+        for step in client.steps(2):
+            assert list(step) == [0, 1]
+            assert list(step) == [], "a leaf of the next step"
+        assert client.clock == 2
+
+
 def test_numbers_have_no_axes(client):
     users = client.table("users", 2, optimizer=ps.Assign())
     users.push(7, np.array([1, 2], np.float32)).wait(60)

@@ -347,7 +347,7 @@ class Layer(Protocol):
 class Step:
     """A step of mode "sync", made by Client.steps(). Iterating gives the numbers of the leaves that
     this process computes, each below the `leaves` of join(); it ends once the step is complete, and
-    applied to all tables."""
+    applied to all tables. It gives nothing then."""
 
     def __init__(self, client: Client, number: int) -> None:
         self._client = client
@@ -355,9 +355,11 @@ class Step:
         self.number = number
 
     def __iter__(self) -> Iterator[int]:
-        while (leaf := self._client._native.next_leaf()) is not None:
-            yield leaf
-        self._over = True
+        while not self._over:  # the client's next leaf is of the next step otherwise
+            leaf = self._client._native.next_leaf()
+            self._over = leaf is None
+            if leaf is not None:
+                yield leaf
 
 
 class Client:
