@@ -32,7 +32,7 @@ using shmem::RealPolicy;
 constexpr std::chrono::seconds kGrace{2};
 constexpr std::chrono::seconds kMostLeave{10};
 // How often a thread that waits looks whether the other host lives.
-constexpr std::chrono::milliseconds kLookAgain{500};
+constexpr std::chrono::milliseconds kInquire{500};
 
 template <class T>
 Input bytes_of(const T& value) {
@@ -123,7 +123,7 @@ Status Client::Remote::wait_for(short events, TimePoint until, const std::string
     const TimePoint now = RealPolicy::now();
     if (now >= until) return late(what, server());
     const auto slice = std::chrono::ceil<std::chrono::milliseconds>(
-        std::min<base::Duration>(until - now, kLookAgain));
+        std::min<base::Duration>(until - now, kInquire));
     pollfd ready{.fd = socket_.get(), .events = static_cast<short>(events | POLLRDHUP)};
     const int count = ::poll(&ready, 1, static_cast<int>(slice.count()));
     if (count > 0 && (ready.revents & events) != 0) return {};
