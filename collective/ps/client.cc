@@ -422,6 +422,8 @@ base::Result<Ticket> Client::Impl::end_push(std::uint64_t ticket, const Status& 
   const auto push = pushes_.find(ticket);
   if (!sent.ok()) {
     pushes_.erase(push);
+    // Servers may have a part of it.
+    if (is_sync() && leaf_failed_.ok()) leaf_failed_ = sent;
     return sent;
   }
   push->second.sending = false;
@@ -643,8 +645,9 @@ MessageHeader Client::Impl::header_of(MessageKind kind, std::uint64_t bytes) con
 // Each shard gets the end of the leaf behind its pushes, with their number.
 Status Client::Impl::end_leaf(Lock& lock) {
   lock.unlock();
-  const Status pushed = flush();
+  Status pushed = flush();
   lock.lock();
+  if (pushed.ok()) pushed = leaf_failed_;
   if (!pushed.ok()) {
     leaf_.reset();
     return pushed;
@@ -764,6 +767,7 @@ base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
       leaf_ = Leaf{clock_, *leaf};
       leaf_begun_ = now;
       leaf_pushes_.assign(shards_.size(), 0);
+      leaf_failed_ = {};
       ++attempt_;
       return leaf_;
     }

@@ -264,6 +264,7 @@ class Client::Impl final : public Client::Backend {
   std::optional<Leaf> leaf_;
   base::TimePoint leaf_begun_{};
   std::vector<std::uint64_t> leaf_pushes_;
+  base::Status leaf_failed_;  // of the first push of it that is not all in the lanes
   std::uint64_t attempt_ = 0;
   base::Duration leaf_time_{};  // of the last one that was whole
 };

@@ -439,6 +439,35 @@ TEST_F(PsSync, StepsOnHoldAreAppliedInAllShardsOrInNone) {
   for (const std::size_t shard : {0, 1}) EXPECT_EQ(words(shard).applied.load(), 3U);
 }
 
+// Servers have a part of a push that has failed in the client. The leaf does not count, and the
+// client begins it again: else what it pushes then would count twice.
+TEST_F(PsSync, ALeafWhosePushHasFailedIsBegunAgain) {
+  const Served served(Served::small(1));
+  const Child server = served.server();
+  const auto attached = attach(served, 1, 1, std::chrono::seconds(2));
+  ASSERT_TRUE(attached.ok()) << attached.status().to_string();
+  const auto& one = *attached;
+  const Table many = open(
+      *one, {.name = "many", .kind = TableKind::kDirect, .rows = 5000, .dtype = Dtype::kInt64});
+  const std::vector<std::int64_t> ids = all_ids(5000), ones(5000, 1);  // more than a lane has
+  ASSERT_EQ(*one->next_leaf(), (Leaf{0, 0}));
+  server.stop();
+  EXPECT_EQ(one->push(many, ids, bytes_of(ones)).code(), Code::kDeadlineExceeded);
+  const MappedShard shard = served.map(0);
+  const Lane& lane = shard.lanes.lane(0);
+  EXPECT_NE(lane.written.load(), lane.read.load());
+  server.signal(SIGCONT);
+  for (const base::TimePoint end = in(kLong); lane.written != lane.read; ::usleep(200))
+    ASSERT_LT(in(std::chrono::seconds(0)), end) << "the lane is not read";
+  // As a caller who keeps the gradients of a push that has failed.
+  ASSERT_TRUE(one->push(many, ids, bytes_of(ones)).ok());
+  EXPECT_EQ(one->next_leaf().code(), Code::kDeadlineExceeded);
+  ASSERT_EQ(*one->next_leaf(), (Leaf{0, 0}));
+  ASSERT_TRUE(one->push(many, ids, bytes_of(ones)).ok());
+  EXPECT_EQ(*one->next_leaf(), std::nullopt);
+  EXPECT_EQ(pull<std::int64_t>(*one, many, ids, 1), ones);
+}
+
 // A step that does not fit into the log ends with an error, not with a wait for ever.
 TEST_F(PsSync, AStepThatDoesNotFitIntoTheLogIsAnError) {
   const Child server = served_.server();
