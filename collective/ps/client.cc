@@ -414,16 +414,19 @@ base::Result<std::uint64_t> Client::Impl::begin_push(const OpenedTable& table) {
   }
   if (is_sync()) REGROUP_RETURN_IF_ERROR(check_sync_push(table.spec, leaf_.has_value()));
   const std::uint64_t ticket = next_ticket_++;
-  pushes_[ticket] = {table.spec.name, std::vector<std::uint32_t>(shards_.size()), {}};
+  pushes_[ticket] = {.table = table.spec.name,
+                     .messages = std::vector<std::uint32_t>(shards_.size()),
+                     .status = {},
+                     .attempt = attempt_};
   return ticket;
 }
 
 base::Result<Ticket> Client::Impl::end_push(std::uint64_t ticket, const Status& sent) {
   const auto push = pushes_.find(ticket);
   if (!sent.ok()) {
-    pushes_.erase(push);
     // Servers may have a part of it.
-    if (is_sync() && leaf_failed_.ok()) leaf_failed_ = sent;
+    if (is_sync() && push->second.attempt == attempt_ && leaf_failed_.ok()) leaf_failed_ = sent;
+    pushes_.erase(push);
     return sent;
   }
   push->second.sending = false;
@@ -632,14 +635,24 @@ Status Client::Impl::pull_of_one_step(const std::string& table, Read read) {
   }
 }
 
-MessageHeader Client::Impl::header_of(MessageKind kind, std::uint64_t bytes) const {
+MessageHeader Client::Impl::header_of(MessageKind kind, std::uint64_t bytes,
+                                      const std::optional<Leaf>& leaf) const {
   MessageHeader out{.bytes = bytes, .kind = kind};
-  if (!leaf_) return out;
+  if (!leaf) return out;
   out.leaves = static_cast<std::uint32_t>(*options_.consistency.leaves);
-  out.step = leaf_->step;
-  out.leaf = leaf_->number;
+  out.step = leaf->step;
+  out.leaf = leaf->number;
   out.attempt = attempt_;
   return out;
+}
+
+Status Client::Impl::check_leaf_of(std::uint64_t ticket) const {
+  const Pushed& push = pushes_.at(ticket);
+  if (!is_sync() || (leaf_ && push.attempt == attempt_)) return {};
+  return invalid_argument(
+      fmt::format("push to table {}: next_leaf() has ended its leaf while it was sent; expected "
+                  "next_leaf() after the leaf's pushes",
+                  push.table));
 }
 
 // Each shard gets the end of the leaf behind its pushes, with their number.
@@ -648,12 +661,19 @@ Status Client::Impl::end_leaf(Lock& lock) {
   Status pushed = flush();
   lock.lock();
   if (pushed.ok()) pushed = leaf_failed_;
-  if (!pushed.ok()) {
-    leaf_.reset();
-    return pushed;
+  for (const auto& [ticket, push] : pushes_) {
+    if (pushed.ok() && push.sending && push.attempt == attempt_) {
+      pushed = invalid_argument(
+          fmt::format("next_leaf: another thread still pushes to table {}; expected next_leaf() "
+                      "after the leaf's pushes",
+                      push.table));
+    }
   }
+  // From here on pushes that other threads have begun, or begin, are refused.
+  const std::optional<Leaf> leaf = std::exchange(leaf_, {});
+  if (!pushed.ok()) return pushed;
   const std::uint64_t ticket = next_ticket_++;
-  const std::string what = fmt::format("leaf {} of step {}", leaf_->number, leaf_->step);
+  const std::string what = fmt::format("leaf {} of step {}", leaf->number, leaf->step);
   pushes_[ticket] = {.table = what,
                      .messages = std::vector<std::uint32_t>(shards_.size()),
                      .status = {},
@@ -662,11 +682,10 @@ Status Client::Impl::end_leaf(Lock& lock) {
   for (std::size_t shard = 0; shard < shards_.size() && status.ok(); ++shard) {
     status = reserve(lock, shard, kContentAt, what).status();
     if (!status.ok()) break;
-    MessageHeader header = header_of(MessageKind::kLeafEnd, kContentAt);
+    MessageHeader header = header_of(MessageKind::kLeafEnd, kContentAt, leaf);
     header.number = leaf_pushes_[shard];
     publish(shard, header, ticket);
   }
-  leaf_.reset();
   pushes_.at(ticket).sending = false;
   if (pushes_.at(ticket).done()) finish(pushes_.find(ticket));
   if (status.ok()) status = wait_locked(lock, ticket, deadline());
@@ -892,6 +911,7 @@ Status Client::Impl::send_batch(Lock& lock, std::size_t shard, const OpenedTable
   REGROUP_ASSIGN_OR_RETURN(
       std::byte* const message,
       reserve(lock, shard, bytes, fmt::format("push to table {}", table.spec.name)));
+  REGROUP_RETURN_IF_ERROR(check_leaf_of(ticket));
   const PushView view = lay_out_push(message, batch.parts);
   const std::size_t row = table.spec.dim * size_of(table.spec.compute_dtype());
   for (std::size_t p = 0; p < view.parts.size(); ++p) {
@@ -902,7 +922,7 @@ Status Client::Impl::send_batch(Lock& lock, std::size_t shard, const OpenedTable
       std::memcpy(part.gradients.data() + k * row, gradients.data() + key.at * row, row);
     }
   }
-  MessageHeader header = header_of(MessageKind::kPush, bytes);
+  MessageHeader header = header_of(MessageKind::kPush, bytes, leaf_);
   header.parts = static_cast<std::uint32_t>(batch.parts.size());
   header.number = next_number_++;
   header.lr = scalars.lr;
@@ -991,8 +1011,9 @@ Status Client::Impl::send_slice(Lock& lock, const OpenedTable& table, const Rang
   REGROUP_ASSIGN_OR_RETURN(
       std::byte* const message,
       reserve(lock, range.shard, bytes, fmt::format("push to table {}", table.spec.name)));
+  REGROUP_RETURN_IF_ERROR(check_leaf_of(ticket));
   std::memcpy(lay_out_push(message, parts).parts[0].gradients.data(), part.data(), part.size());
-  MessageHeader header = header_of(MessageKind::kPush, bytes);
+  MessageHeader header = header_of(MessageKind::kPush, bytes, leaf_);
   header.parts = 1;
   header.number = next_number_++;
   header.lr = scalars.lr;

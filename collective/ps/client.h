@@ -145,6 +145,7 @@ class Client::Impl final : public Client::Backend {
     base::Status status;                  // the first error
     bool sending = true;                  // not all of its messages are written
     bool opening = false;                 // of open(), which alone waits for it
+    std::uint64_t attempt = 0;            // mode sync: of the leaf
     [[nodiscard]] bool done() const;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -231,8 +232,11 @@ class Client::Impl final : public Client::Backend {
                                               std::span<const std::int64_t> ids, Output rows);
   template <class Read>
   [[nodiscard]] base::Status pull_of_one_step(const std::string& table, Read read);
-  // The header of a message, of the leaf in hand if there is one.
-  [[nodiscard]] MessageHeader header_of(MessageKind kind, std::uint64_t bytes) const;
+  // The header of a message, of `leaf` if there is one.
+  [[nodiscard]] MessageHeader header_of(MessageKind kind, std::uint64_t bytes,
+                                        const std::optional<Leaf>& leaf) const;
+  // Refuses to send more of a push whose leaf has ended meanwhile.
+  [[nodiscard]] base::Status check_leaf_of(std::uint64_t ticket) const;
   [[nodiscard]] base::Status end_leaf(Lock& lock);
   // A leaf that this client is to compute next; claims it. `of_others`: also one that another
   // client computes.

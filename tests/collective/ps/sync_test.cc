@@ -468,6 +468,37 @@ TEST_F(PsSync, ALeafWhosePushHasFailedIsBegunAgain) {
   EXPECT_EQ(pull<std::int64_t>(*one, many, ids, 1), ones);
 }
 
+// A push that another thread has not sent whole is of no later leaf, and its leaf does not count.
+TEST_F(PsSync, APushWhoseLeafEndsMeanwhileIsRefused) {
+  const Served served(Served::small(1));
+  const Child server = served.server();
+  const auto one = client(served, 1, 1);
+  const Table many = open(
+      *one, {.name = "many", .kind = TableKind::kDirect, .rows = 5000, .dtype = Dtype::kInt64});
+  const std::vector<std::int64_t> ids = all_ids(5000), ones(5000, 1);  // more than a lane has
+  ASSERT_EQ(*one->next_leaf(), (Leaf{0, 0}));
+  server.stop();
+  base::Status pushed;
+  std::thread other([&] { pushed = one->push(many, ids, bytes_of(ones)).status(); });
+  const MappedShard shard = served.map(0);
+  const Lane& lane = shard.lanes.lane(0);
+  // It waits for room then.
+  for (const base::TimePoint end = in(kLong); lane.written - lane.read < 48 << 10; ::usleep(200))
+    ASSERT_LT(in(std::chrono::seconds(0)), end) << "the lane is not full";
+  EXPECT_EQ(one->next_leaf().status().message(),
+            "next_leaf: another thread still pushes to table many; expected next_leaf() after the "
+            "leaf's pushes");
+  server.signal(SIGCONT);
+  other.join();
+  EXPECT_EQ(pushed.message(),
+            "push to table many: next_leaf() has ended its leaf while it was sent; expected "
+            "next_leaf() after the leaf's pushes");
+  ASSERT_EQ(*one->next_leaf(), (Leaf{0, 0}));
+  ASSERT_TRUE(one->push(many, ids, bytes_of(ones)).ok());
+  EXPECT_EQ(*one->next_leaf(), std::nullopt);
+  EXPECT_EQ(pull<std::int64_t>(*one, many, ids, 1), ones);
+}
+
 // A step that does not fit into the log ends with an error, not with a wait for ever.
 TEST_F(PsSync, AStepThatDoesNotFitIntoTheLogIsAnError) {
   const Child server = served_.server();
