@@ -120,6 +120,10 @@ class BasicRange {
     clients_.erase(found);
   }
 
+  // False: no log ring of this size ever has room for the push.
+  [[nodiscard]] bool can_ever_log(const Push& push) const {
+    return ring_->can_ever_fit(push.positions.size(), push.gradients.size());
+  }
   // Refuses a push that append() would refuse whatever the store has.
   [[nodiscard]] base::Status check_content(const Push& push) const {
     if (push.client == ~0ULL)
@@ -132,7 +136,7 @@ class BasicRange {
           fmt::format("push to table {}: expected {} bytes for {} rows of range {}, got {}",
                       spec_.name, bytes, rows, id(), push.gradients.size()));
     }
-    if (!ring_->can_ever_fit(push.positions.size(), bytes)) {
+    if (!can_ever_log(push)) {
       return base::invalid_argument(
           fmt::format("push to table {}: {} rows do not fit into half of the log ring; push less "
                       "at a time",

@@ -485,9 +485,11 @@ base::Status ShardServer::append_sums(const ShardGradients& sums, std::uint64_t 
                     .positions = gradients.positions,
                     .gradients = gradients.values,
                     .scalars = {.lr = gradients.lr}};
-    const base::Result<Appended> appended = range.append(push);
-    if (appended.ok()) continue;
-    if (appended.code() != base::Code::kUnavailable) return appended.status();
+    if (range.can_ever_log(push)) {
+      const base::Result<Appended> appended = range.append(push);
+      if (appended.ok()) continue;
+      if (appended.code() != base::Code::kUnavailable) return appended.status();
+    }
     return base::resource_exhausted(fmt::format(
         "step {}: its gradients do not fit into the log of shard {}, {} bytes; expected "
         "more servers or smaller tables",

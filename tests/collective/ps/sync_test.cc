@@ -518,5 +518,22 @@ TEST_F(PsSync, AStepThatDoesNotFitIntoTheLogIsAnError) {
       << ended.status().message();
 }
 
+// Nor does one of whose gradients a single range has more than half of the log.
+TEST_F(PsSync, ARangeOfAStepThatDoesNotFitIntoTheLogIsAnError) {
+  const Served served(Served::small(1));
+  const Child server = served.server();
+  const auto one = client(served, 1, 1);
+  const Table wide =
+      open(*one, {.name = "wide", .kind = TableKind::kDirect, .rows = 6400, .dim = 100});
+  const std::vector<float> gradients(100 * 400);  // 160,000 bytes; the log has 256 KiB
+  ASSERT_TRUE(one->next_leaf()->has_value());
+  ASSERT_TRUE(one->push(wide, all_ids(400), bytes_of(gradients)).ok());
+  const auto ended = one->next_leaf();
+  EXPECT_EQ(ended.code(), Code::kResourceExhausted) << ended.status().to_string();
+  EXPECT_EQ(ended.status().message(),
+            "step 0: its gradients do not fit into the log of shard 0, 262144 bytes; expected more "
+            "servers or smaller tables");
+}
+
 }  // namespace
 }  // namespace regroup::collective::ps::testing::sync
