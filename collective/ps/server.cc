@@ -591,6 +591,11 @@ void ShardServer::free_lane(std::uint32_t number) {
     lane.held_up_others.store(0, std::memory_order_relaxed);
     lane.waits_for.store(0, std::memory_order_relaxed);
   }
+  // Later clients may want another number of leaves.
+  if (sums_ && std::ranges::all_of(owners_, [](std::uint64_t owner) { return owner == 0; })) {
+    sums_.reset();
+    clear_leaves(steps());
+  }
   lane.written.store(0, std::memory_order_relaxed);
   lane.read.store(0, std::memory_order_relaxed);
   lane.damaged.store(0, std::memory_order_release);

@@ -308,6 +308,30 @@ TEST_F(PsSync, AllClientsMayBeKilled) {
   EXPECT_EQ(result(served_, kSteps), expected);
 }
 
+TEST_F(PsSync, AStepWhoseClientsHaveAllEndedMayHaveAnotherNumberOfLeaves) {
+  const Child server = served_.server();
+  const std::vector<std::int64_t> id{5}, add{1};
+  auto one = client(served_, 1, 2);
+  Table counted = open(*one, counts());
+  ASSERT_EQ(*one->next_leaf(), (Leaf{0, 0}));
+  ASSERT_TRUE(one->push(counted, id, bytes_of(add)).ok());
+  ASSERT_EQ(*one->next_leaf(), (Leaf{0, 1}));
+  one.reset();
+  for (const std::size_t number : {0, 1}) {
+    const MappedShard shard = served_.map(number);
+    for (const base::TimePoint end = in(kLong); shard.lanes.lane(0).client != 0; ::usleep(200))
+      ASSERT_LT(in(std::chrono::seconds(0)), end) << "the lane stays taken";
+  }
+  one = client(served_, 2, 3);
+  counted = open(*one, counts());
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    ASSERT_EQ(*one->next_leaf(), (Leaf{0, number}));
+    ASSERT_TRUE(one->push(counted, id, bytes_of(add)).ok());
+  }
+  EXPECT_EQ(*one->next_leaf(), std::nullopt);
+  EXPECT_EQ(pull<std::int64_t>(*one, counted, id, 1)[0], 3);
+}
+
 // Others need not wait until they would help a slow client.
 TEST_F(PsSync, AClaimEndsWithItsClient) {
   const Child server = served_.server();
