@@ -324,7 +324,8 @@ class Ticket:
     _server: Server | None = None  # which must run until the push is applied
 
     def wait(self, seconds: float = 600.0) -> None:
-        """Waits until the push is applied, and raises its error."""
+        """Waits until the push is applied, and raises its error. In mode "sync": until servers have
+        taken it; it is applied with its step."""
         self._native.wait(self._number, seconds)
 
 
@@ -455,7 +456,8 @@ class Client:
         the gradients of the call before are applied, and raises their error: so the next forward
         pass lacks one step of this process at most. A layer whose push fails keeps its gradients
         for the next call; after DeadlineExceeded a part of them may have been sent, and counts
-        twice then."""
+        twice then. In mode "sync" it waits until servers have taken them, which are applied with
+        their step; after an error the client begins the leaf again."""
         if loss is not None:
             loss.backward()
         before, self._pushed = self._pushed, []
