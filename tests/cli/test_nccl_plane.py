@@ -115,6 +115,24 @@ def test_a_library_that_does_not_serve_is_named(regroup, device_member, nccl, ve
     assert f"--plane nccl: it is not viable: {why}; --plane staged fits" in job.err
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("NCCL_COMM_BLOCKING", "1", "with which no call of NCCL has a deadline"),
+        ("NCCL_COMM_ID", "10.0.0.1:4000", "one address for all communicators of the job"),
+    ],
+)
+def test_an_environment_that_overrules_calls_is_named(
+    regroup, device_member, nccl, name, value, why
+):
+    words = elastic("4:4", "--shards", "6", "--plane", "nccl", *TWO_HOSTS)
+    env = nccl.env(**{name: value})
+    job = regroup.run(*words, device_member, "device", STEPS, "0", env=env)
+    assert job.wait() != 0
+    said = f"--plane nccl: it is not viable: {name} is {value}, {why}; --plane staged fits"
+    assert said in job.err
+
+
 def test_a_requested_plane_nccl_serves_one_host_too(regroup, device_member, nccl):
     """Within a host it is plane cuda."""
     words = elastic("2:2", "--shards", "6", "--plane", "nccl")
