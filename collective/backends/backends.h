@@ -39,9 +39,9 @@ struct GradientMemory {
 };
 
 // What this process knows of the data planes, for membership/choose_plane.h: the reason why a plane
-// cannot work here. Loads no library but the driver of `gpu`, so that a job on one host does not
-// pay for those of others: that libucp is missing is noticed by the first World over several hosts.
-// Does not block.
+// cannot work here. Loads no library for gradients in the host's memory; for those of a GPU its
+// driver and then NCCL, which PyTorch has loaded anyway. That libucp is missing is noticed by the
+// first World over several hosts. Does not block.
 [[nodiscard]] proto::PlaneFacts plane_facts(const GradientMemory& memory);
 
 // Opens a communicator; all its members must call this with equal `options`. Does not block.
