@@ -156,7 +156,7 @@ Status RailSums::status() {
   if (failed.ok()) return {};
   const base::TimePoint now = base::SystemClock().now();
   if (!failed_at_) failed_at_ = now;
-  return now - *failed_at_ < kErrorLimit ? Status() : failed;
+  return now - *failed_at_ < error_limit() ? Status() : failed;
 }
 
 }  // namespace regroup::collective::nccl

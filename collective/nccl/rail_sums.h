@@ -47,9 +47,15 @@ class RailSums final : public cuda::HostExchange {
   [[nodiscard]] int slices() const override { return rails_; }
   // kInvalidArgument: the partials are not sums over the leaves of this host.
   [[nodiscard]] base::Status sum(const Slice& slice) override;
-  // After an error that NCCL has found, others have kErrorLimit to say that a member is lost.
+  // After an error that NCCL has found, others have error_limit() to say that a member is lost.
   [[nodiscard]] base::Status status() override;
+  // All ranks of a rail may see the same error. The limits of hosts differ by kErrorStep, so that
+  // the first one that fails ends the generation before the others fail, too.
   static constexpr std::chrono::seconds kErrorLimit{10};
+  static constexpr std::chrono::seconds kErrorStep{5};
+  [[nodiscard]] std::chrono::seconds error_limit() const {
+    return kErrorLimit + host_ * kErrorStep;
+  }
   [[nodiscard]] base::Status stop() override { return comm_ ? comm_->stop() : base::Status(); }
   // At the end of the process; as of Comm.
   [[nodiscard]] base::Status close() { return comm_ ? comm_->close() : base::Status(); }

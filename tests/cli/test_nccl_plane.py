@@ -193,6 +193,20 @@ def test_a_member_whose_nccl_fails_is_replaced(regroup, device_member, nccl):
     assert digest(job) == alone(regroup, device_member)
 
 
+def test_an_error_that_all_members_see_ends_one_of_them(regroup, device_member, nccl):
+    """As of the network: the others have the state."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    own = f"folder={nccl.folder};async=7"
+    script = f"[ \"$REGROUP_MEMBER\" -gt 1 ] || export REGROUP_FAKE_NCCL='{own}'; "
+    words += ["sh", "-c", script + 'exec "$0" "$@"', device_member]
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    job.wait_err(r"connects 2 hosts in generation [2-9]")
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert job.err.count("remote process exited or there was a network error") == 1
+
+
 def test_a_member_whose_abort_hangs_is_replaced(regroup, device_member, nccl):
     """Member 0 cannot end the work that waits for member 1."""
     words = elastic("3:3", *LINES, "--launcher", "fork", "-H", "a:1,b:1,c:1")

@@ -10,8 +10,8 @@
 //                       each group whose work is done
 //   init-hang           initialisation never ends
 //   init-slow=MS        initialisation takes that long
-//   async=N             group N of a communicator fails: its work holds the stream, and
-//                       ncclCommGetAsyncError() says ncclRemoteError
+//   async=N             group N of a process's first communicator fails: its work holds the
+//                       stream, and ncclCommGetAsyncError() says ncclRemoteError
 //   abort-hang          ncclCommAbort() never returns
 //   revoke-in-progress  ncclCommRevoke() goes on for a while after its return
 //   die=N               the process is killed when the work of group N is done, for which all its
@@ -104,6 +104,7 @@ struct ncclComm {
   Result state = Result::kInProgress;  // under the mutex
   bool revoked = false;                // likewise
   bool alive = true;                   // likewise
+  bool first = false;                  // of this process
   long groups = 0;                     // likewise
   std::atomic<bool> stopped = false;   // work of the device sees it
   std::atomic<int> in_flight = 0;      // groups
@@ -312,7 +313,7 @@ Result submit(std::unique_ptr<Group> group) {
     const std::lock_guard lock(comm.mutex);
     if (!comm.alive || comm.revoked || comm.state != Result::kSuccess) return Result::kInvalidUsage;
     comm.groups += 1;
-    group->fails = comm.groups == number_of("async");
+    group->fails = comm.first && comm.groups == number_of("async");
     group->dies = comm.groups == number_of("die");
     comm.state = Result::kInProgress;
   }
@@ -392,6 +393,8 @@ FAKE_NCCL_EXPORT Result ncclCommInitRankConfig(ncclComm** out, int size, UniqueI
       size > kMostRanks || rank < 0 || rank >= size)
     return Result::kInvalidArgument;
   auto* const comm = new ncclComm;
+  static std::atomic<int> made = 0;
+  comm->first = made++ == 0;
   (void)Cuda::get().driver.context_get(&comm->context);
   if (comm->context == nullptr) std::abort();
   comm->rank = rank;
