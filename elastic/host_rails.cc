@@ -50,6 +50,10 @@ std::optional<Note> parse_note(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+HostRails::~HostRails() {
+  if (comm_) static_cast<void>(comm_->close());
+}
+
 Status HostRails::enter() {
   REGROUP_RETURN_IF_ERROR(plane_.answers());
   plane_.disconnect_hosts();

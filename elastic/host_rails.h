@@ -30,6 +30,10 @@ class HostRails {
         data_plane_(data_plane),
         plane_(plane),
         connect_limit_(connect_limit) {}
+  // Aborts a communicator that still connects, so that no thread of NCCL is left.
+  ~HostRails();
+  HostRails(const HostRails&) = delete;
+  HostRails& operator=(const HostRails&) = delete;
 
   // Call in each World, before DataPlane::enter(): ends what was of the last World and, in one of
   // plane nccl over several hosts, prepares what this member publishes with its address. Does not

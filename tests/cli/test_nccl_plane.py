@@ -159,6 +159,19 @@ def test_an_initialisation_that_hangs_leaves_the_gradients_to_the_host(
     assert nccl.groups() == []
 
 
+def test_a_communicator_that_still_connects_is_aborted_at_the_end(regroup, device_member, nccl):
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    job = regroup.start(
+        *words, device_member, "device", STEPS, LEAF_MS,
+        env=nccl.env(faults="init-hang;abort-slow=2000", REGROUP_NCCL_TIMEOUT="600"),
+    )  # fmt: skip
+    wait_for_plane(regroup, NCCL)
+    until(lambda: sizes(job)[4:], "steps after the vote to connect")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert len(set((nccl.folder / "aborts").read_text().split())) == 2
+
+
 def faulty(nccl: Fake, member: int, faults: str, device_member: str) -> list[str]:
     """A program whose member `member` has these faults of NCCL."""
     own = f"folder={nccl.folder};{faults}"

@@ -13,6 +13,7 @@
 //   async=N             group N of a process's first communicator fails: its work holds the
 //                       stream, and ncclCommGetAsyncError() says ncclRemoteError
 //   abort-hang          ncclCommAbort() never returns
+//   abort-slow=MS       ncclCommAbort() takes that long; then a line "PID" is in the file "aborts"
 //   revoke-in-progress  ncclCommRevoke() goes on for a while after its return
 //   die=N               the process is killed when the work of group N is done, for which all its
 //                       peers have begun theirs
@@ -173,12 +174,12 @@ bool advance(Comm& comm, Transfer& one) {
   return true;
 }
 
-void note(int rank) {
+void note(const char* name, const std::string& before) {
   const auto folder = setting("folder");
   if (folder == nullptr) return;
-  const std::string line = std::to_string(rank) + " " + std::to_string(::getpid()) + "\n";
+  const std::string line = before + std::to_string(::getpid()) + "\n";
   const int file =
-      ::open((*folder + "/groups").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+      ::open((*folder + name).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   if (::write(file, line.data(), line.size()) < 0) std::abort();
   ::close(file);
 }
@@ -199,7 +200,7 @@ void run_group(const Grid& /*grid*/, Group* group) {
     if (!moved && !all) rest();
   }
   if (all && group->dies) ::raise(SIGKILL);
-  if (all) note(comm.rank);
+  if (all) note("/groups", std::to_string(comm.rank) + " ");
   comm.in_flight -= 1;
   delete group;
 }
@@ -424,6 +425,10 @@ FAKE_NCCL_EXPORT Result ncclCommAbort(ncclComm* comm) {
     comm->stopped = true;
   }
   while (comm->threads != 0 || comm->in_flight != 0) rest();
+  if (setting("abort-slow") != nullptr) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(number_of("abort-slow")));
+    note("/aborts", "");
+  }
   const std::lock_guard lock(comm->mutex);
   comm->alive = false;
   return Result::kSuccess;
