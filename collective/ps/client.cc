@@ -766,6 +766,11 @@ void Client::Impl::sleep_until_step_changes(Lock& lock, std::uint64_t changes,
   progress_.notify_all();
 }
 
+void Client::Impl::fail_leaf(const Status& why) {
+  const Lock lock(mutex_);
+  if (leaf_failed_.ok()) leaf_failed_ = why;
+}
+
 base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
   REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
   Lock lock(mutex_);

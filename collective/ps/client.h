@@ -109,6 +109,9 @@ class Client::Impl final : public Client::Backend {
   [[nodiscard]] std::uint64_t clock() const override;
   [[nodiscard]] base::Result<std::uint64_t> advance() override;
   [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf() override;
+  // The leaf that this client computes does not count: next_leaf() returns `why`, which is an
+  // error, and the call after that begins a leaf anew.
+  void fail_leaf(const base::Status& why);
   [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
                                   Output rows) override;
   [[nodiscard]] base::Status pull_dense(Table table, Output values) override;

@@ -257,16 +257,25 @@ class Session {
     return failed.empty() ? Status() : failed.begin()->second;
   }
 
-  // A leaf that the client does not end is one of which it has not heard: it gets that again.
+  // A leaf that the client does not end is one of which it has not heard, or whose end it could not
+  // send: what it has pushed for that must not count.
   [[nodiscard]] bool next_leaf(const Request& request) {
-    const Leaf ended{request.step, request.leaf};
-    if (!leaf_ || (request.first != 0 && ended == *leaf_)) {
-      leaf_.reset();
-      const base::Result<std::optional<Leaf>> next = client_->next_leaf();
-      if (next.code() != base::Code::kDeadlineExceeded) pushes_.clear();  // all are answered
-      if (!next.ok()) return answer(request, next.status());
-      leaf_ = *next;
+    const auto fail = [&](const char* why) {
+      client_->fail_leaf(base::deadline_exceeded(
+          fmt::format("leaf {} of step {} {}: it begins again", leaf_->number, leaf_->step, why)));
+    };
+    const bool ends = leaf_ && request.first != 0 && Leaf{request.step, request.leaf} == *leaf_;
+    if (leaf_ && !ends) {
+      fail("was not ended");
+      static_cast<void>(client_->next_leaf());
+    } else if (leaf_ && request.of != 0) {
+      fail("lacks a push, which was not sent whole");
     }
+    leaf_.reset();
+    const base::Result<std::optional<Leaf>> next = client_->next_leaf();
+    if (next.code() != base::Code::kDeadlineExceeded) pushes_.clear();  // all are answered
+    if (!next.ok()) return answer(request, next.status());
+    leaf_ = *next;
     NextLeaf out{.clock = client_->clock()};
     if (leaf_) out.leaf = leaf_->number + std::uint64_t{1};
     return answer(request, {}, 0, std::as_bytes(std::span(&out, 1)));

@@ -61,8 +61,8 @@ enum class RequestKind : std::uint32_t {
   kAdvance,    // the answer's value: the clock
   kPull,       // payload: `count` ids; the answer's: their rows
   kPullDense,  // the answer's payload: the table
-  // Mode sync. `leaf` and `step`: of the one that ends; `first` is 0 if there is none. The answer's
-  // payload: NextLeaf.
+  // Mode sync. `leaf` and `step`: of the one that ends; `first` is 0 if there is none; `of` is 1 if
+  // a push of it was not sent whole, so that it does not count. The answer's payload: NextLeaf.
   kNextLeaf,
   kLeave,  // the last request: all before have been dealt with
 };

@@ -287,9 +287,11 @@ base::Result<Ticket> Client::Remote::push_request(const TableSpec& spec, Request
   request.number = next_number_++;
   request.count = ids.size();
   request.bytes = ids.size_bytes() + gradients.size();
-  REGROUP_RETURN_IF_ERROR(send({bytes_of(request), std::as_bytes(ids), gradients}, until,
-                               fmt::format("push to table {}", spec.name)));
-  return Ticket{request.number};
+  const Status sent = send({bytes_of(request), std::as_bytes(ids), gradients}, until,
+                           fmt::format("push to table {}", spec.name));
+  if (sent.ok()) return Ticket{request.number};
+  leaf_failed_ = leaf_.has_value();
+  return sent;
 }
 
 base::Result<Ticket> Client::Remote::push(Table table, std::span<const std::int64_t> ids,
@@ -359,14 +361,16 @@ base::Result<std::uint64_t> Client::Remote::advance() {
 }
 
 // The gateway may have begun a leaf in a call that reached its deadline here. So the request says
-// which one ends, and the gateway gives out another one again.
+// which one ends, and the gateway gives out another one anew.
 base::Result<std::optional<Leaf>> Client::Remote::next_leaf() {
   REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
   const TimePoint until = deadline();
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "next leaf"));
   Request request{.kind = RequestKind::kNextLeaf, .first = leaf_ ? 1U : 0U};
   if (leaf_) request.leaf = leaf_->number, request.step = leaf_->step;
+  request.of = leaf_failed_ ? 1 : 0;
   leaf_.reset();
+  leaf_failed_ = false;
   NextLeaf next;
   const Output into = std::as_writable_bytes(std::span(&next, 1));
   REGROUP_RETURN_IF_ERROR(call(request, {}, into, until, "next leaf").status());

@@ -88,6 +88,7 @@ class Client::Remote final : public Client::Backend {
   std::deque<TableSpec> tables_;  // a deque, so that references stay
   std::atomic<std::uint64_t> clock_ = 0;
   std::optional<Leaf> leaf_;  // of mode sync
+  bool leaf_failed_ = false;  // a push of it was not sent whole
 };
 
 }  // namespace regroup::collective::ps

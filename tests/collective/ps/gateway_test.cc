@@ -276,5 +276,40 @@ TEST(PsGateway, LeavesOfAStepComeFromAllHosts) {
   EXPECT_GT(leaves_there, 0);
 }
 
+// The connection is full since the server stands: a push, and then the end of the leaf, reach their
+// deadlines half sent. The leaf begins again, so that what is pushed then counts once.
+TEST(PsGateway, ALeafWithAPushThatWasNotSentWholeBeginsAgain) {
+  for (const bool ends_leaf_in_vain : {false, true}) {
+    Reached reached;
+    const Child server = reached.served.server();
+    reached.open_gateway();
+    const auto attached = reached.attach(1s, {.mode = Mode::kSync, .staleness = {}, .leaves = 1});
+    ASSERT_TRUE(attached.ok()) << attached.status().to_string();
+    Client& client = **attached;
+    const Table table = open(client, counts_of(64));
+    const std::vector<std::int64_t> ids = up_to(64);
+    const auto push = [&] { return client.push(table, ids, bytes_of(ones_of(64 * 64))); };
+    ASSERT_EQ(*client.next_leaf(), (Leaf{0, 0}));
+    server.stop();
+    base::Status status;
+    for (int begun = 0; status.ok() && begun < 100'000; ++begun) status = push().status();
+    ASSERT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+    if (ends_leaf_in_vain) {
+      EXPECT_EQ(client.next_leaf().code(), Code::kDeadlineExceeded);
+    }
+    server.signal(SIGCONT);
+    base::Result<std::optional<Leaf>> leaf = std::optional<Leaf>();
+    for (const base::TimePoint end = in(kLong); in(0s) < end;) {
+      leaf = client.next_leaf();
+      if (leaf.code() != Code::kDeadlineExceeded) break;
+    }
+    ASSERT_TRUE(leaf.ok()) << leaf.status().to_string();
+    ASSERT_EQ(*leaf, (Leaf{0, 0})) << "the step has no leaf that counts";
+    ASSERT_TRUE(push().ok());
+    ASSERT_EQ(*client.next_leaf(), std::nullopt);
+    EXPECT_EQ(pull<std::int64_t>(client, table, {5}, 64), ones_of(64));
+  }
+}
+
 }  // namespace
 }  // namespace regroup::collective::ps::testing::gateways
