@@ -65,12 +65,25 @@ Status HostRails::enter() {
   data_plane_.set_note({});
   if (self_.world().plane != proto::Plane::kNccl || !spans_hosts(self_)) return {};
   phase_ = Phase::kAsking;
-  return publish();
+  if (const Status published = publish(); !published.ok()) tell_host(published.message());
+  return {};
 }
 
+void HostRails::tell_host(const std::string& why) {
+  fmt::print(stderr,
+             "regroup: nccl: generation {} is not connected: {}; gradients go through the host\n",
+             self_.world().generation, why);
+}
+
+// Without an id of the rail's leader, and without the vote of a member that has no library, nobody
+// begins to connect. All publish notes, since an address is read by that.
 Status HostRails::publish() {
+  Status status;
   if (!library_) {
-    REGROUP_ASSIGN_OR_RETURN(library_, collective::nccl::load_nccl());
+    if (auto loaded = collective::nccl::load_nccl(); loaded.ok())
+      library_ = std::move(*loaded);
+    else
+      status = loaded.status(), phase_ = Phase::kOff;
   }
   const auto& members = self_.world().members;
   std::vector<std::string> gpus(members.size());  // of this host
@@ -82,12 +95,12 @@ Status HostRails::publish() {
   }
   const auto leaders = collective::nccl::possible_leaders(self_.world(), gpus);
   std::optional<UniqueId> own;
-  if (std::ranges::find(leaders, self_.rank()) != leaders.end()) {
-    const auto made = library_->get_unique_id(&own.emplace());
-    REGROUP_RETURN_IF_ERROR(library_->status(made, "ncclGetUniqueId"));
+  if (library_ && std::ranges::find(leaders, self_.rank()) != leaders.end()) {
+    status = library_->status(library_->get_unique_id(&own.emplace()), "ncclGetUniqueId");
+    if (!status.ok()) own.reset();
   }
   data_plane_.set_note(note_of(gpus[static_cast<std::size_t>(self_.rank())], own));
-  return {};
+  return status;
 }
 
 // True once the notes of all members are there.
@@ -117,9 +130,7 @@ HostRails::Vote HostRails::vote() {
   Vote out{.knows = learn()};
   if (phase_ != Phase::kConnecting) return out;
   if (comm_ && comm_->phase() == Comm::Phase::kFailed && !std::exchange(told_, true))
-    fmt::print(stderr,
-               "regroup: nccl: generation {} is not connected: {}; gradients go through the host\n",
-               self_.world().generation, comm_->failure());
+    tell_host(comm_->failure());
   out.connected = !comm_ || comm_->phase() == Comm::Phase::kReady;
   return out;
 }

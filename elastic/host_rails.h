@@ -36,8 +36,8 @@ class HostRails {
   HostRails& operator=(const HostRails&) = delete;
 
   // Call in each World, before DataPlane::enter(): ends what was of the last World and, in one of
-  // plane nccl over several hosts, prepares what this member publishes with its address. Does not
-  // wait for others.
+  // plane nccl over several hosts, prepares what this member publishes with its address. If NCCL
+  // fails, gradients go through the host in this World. Does not wait for others.
   [[nodiscard]] base::Status enter();
 
   // What a member says in the vote of a step; all begin a phase after the same vote.
@@ -56,6 +56,7 @@ class HostRails {
   enum class Phase { kOff, kAsking, kConnecting, kConnected };
 
   [[nodiscard]] base::Status publish();
+  void tell_host(const std::string& why);  // why this generation stays on the host
   [[nodiscard]] bool learn();
   [[nodiscard]] base::Status connect();
 

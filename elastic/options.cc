@@ -121,6 +121,16 @@ std::optional<collective::mpi::CarrierSettings> carrier_settings(const Environme
   return out;
 }
 
+std::string why_not_nccl() {
+  if (const std::string blocking = own_variable("NCCL_COMM_BLOCKING");
+      std::strtol(blocking.c_str(), nullptr, 0) == 1)
+    return fmt::format("NCCL_COMM_BLOCKING is {}, with which no call of NCCL has a deadline",
+                       blocking);
+  if (const std::string id = own_variable("NCCL_COMM_ID"); !id.empty())
+    return fmt::format("NCCL_COMM_ID is {}, one address for all communicators of the job", id);
+  return "";
+}
+
 std::string read_parameter_server() { return own_variable("REGROUP_PS"); }
 
 std::string read_role_member() {

@@ -37,6 +37,9 @@ struct Environment {
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();
+// Why NCCL cannot be used: it takes NCCL_COMM_BLOCKING and NCCL_COMM_ID whatever its calls ask for.
+// "" if it can.
+[[nodiscard]] std::string why_not_nccl();
 // REGROUP_PS: the socket where the agent gives out the memory of the job's parameter server; empty:
 // the job has none.
 [[nodiscard]] std::string read_parameter_server();

@@ -249,6 +249,7 @@ proto::PlaneFacts planes_of(const Options& options, const Environment& env) {
   if (options.memory == Memory::kDevice) memory.gpu = options.device;
   const auto carriers = carrier_settings(env);
   memory.mpi = carriers ? &*carriers : nullptr;
+  memory.no_nccl = why_not_nccl();
   proto::PlaneFacts planes = collective::backends::plane_facts(memory);
   std::string& cuda = planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
   // A binding that could not use the device copies for that reason.

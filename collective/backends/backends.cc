@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 #include <numeric>
 #include <span>
@@ -56,22 +55,10 @@ std::string why_not_cuda(const GradientMemory& memory) {
   return cuda::why_not_between(*driver, all);
 }
 
-// NCCL takes these from the environment whatever a call asks for.
-std::string why_not_nccl_by_environment() {
-  const char* blocking = std::getenv("NCCL_COMM_BLOCKING");
-  if (blocking != nullptr && std::strtol(blocking, nullptr, 0) == 1)
-    return fmt::format("NCCL_COMM_BLOCKING is {}, with which no call of NCCL has a deadline",
-                       blocking);
-  const char* id = std::getenv("NCCL_COMM_ID");
-  if (id != nullptr && *id != '\0')
-    return fmt::format("NCCL_COMM_ID is {}, one address for all communicators of the job", id);
-  return "";
-}
-
 // Within a host it is plane cuda; what is no gradient goes over ucx.
 std::string why_not_nccl(const GradientMemory& memory) {
   std::string why = why_not_cuda(memory);
-  if (why.empty()) why = why_not_nccl_by_environment();
+  if (why.empty()) why = memory.no_nccl;
   if (!why.empty()) return why;
   why = ucx::why_not_viable();
   return why.empty() ? nccl::load_nccl().status().message() : "ucx: " + why;

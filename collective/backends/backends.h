@@ -36,6 +36,7 @@ struct GradientMemory {
   // host and sums back.
   std::optional<int> gpu = {};
   const mpi::CarrierSettings* mpi = nullptr;  // null: the job has no --plane mpi
+  std::string no_nccl = {};  // why the user's settings exclude NCCL; "": they do not
 };
 
 // What this process knows of the data planes, for membership/choose_plane.h: the reason why a plane

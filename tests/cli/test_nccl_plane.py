@@ -172,6 +172,21 @@ def test_a_communicator_that_still_connects_is_aborted_at_the_end(regroup, devic
     assert len(set((nccl.folder / "aborts").read_text().split())) == 2
 
 
+def test_a_member_that_gets_no_id_leaves_the_gradients_to_the_host(regroup, device_member, nccl):
+    """As where NCCL_SOCKET_IFNAME names no interface."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    words += faulty(nccl, 0, "no-id", device_member)
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    wait_for_plane(regroup, NCCL)
+    job.wait_err(
+        r"nccl: generation 1 is not connected: ncclGetUniqueId: .*; gradients go through the host"
+    )
+    until(lambda: sizes(job), "a step")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert nccl.groups() == []
+
+
 def faulty(nccl: Fake, member: int, faults: str, device_member: str) -> list[str]:
     """A program whose member `member` has these faults of NCCL."""
     own = f"folder={nccl.folder};{faults}"

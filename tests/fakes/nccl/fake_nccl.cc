@@ -8,6 +8,7 @@
 //   folder=DIR          where ranks meet (/dev/shm); gets a file "groups", with a line "RANK PID"
 //   for
 //                       each group whose work is done
+//   no-id               ncclGetUniqueId() fails
 //   init-hang           initialisation never ends
 //   init-slow=MS        initialisation takes that long
 //   async=N             group N of a process's first communicator fails: its work holds the
@@ -374,6 +375,7 @@ FAKE_NCCL_EXPORT const char* ncclGetErrorString(Result result) {
 FAKE_NCCL_EXPORT const char* ncclGetLastError(ncclComm* /*comm*/) { return "said by the fake"; }
 
 FAKE_NCCL_EXPORT Result ncclGetUniqueId(UniqueId* id) {
+  if (setting("no-id") != nullptr) return Result::kSystemError;
   const auto folder = setting("folder");
   std::string path = (folder == nullptr ? "/dev/shm" : *folder) + "/fake-nccl.XXXXXX";
   if (path.size() >= sizeof id->internal) return Result::kInvalidArgument;
