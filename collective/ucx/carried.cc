@@ -1,14 +1,23 @@
 // The messages of a mesh that its carrier takes: the data of collective operations. Whether a
 // message goes by the carrier or by UCX is the sender's choice for each message, since receivers
 // match messages by their keys.
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "base/clock.h"
 #include "collective/ucx/peer_mesh.h"
 
 namespace regroup::collective::ucx {
+namespace {
+
+constexpr std::chrono::seconds kDeferredTimeout(2);
+
+}  // namespace
 
 bool PeerMesh::is_carried(int to, const MessageHeader& header, Input data) const {
   return carrier_ != nullptr && header.key.kind == MessageKind::kData && !data.empty() &&
@@ -96,17 +105,32 @@ void PeerMesh::take_notes() {
     carrier_->on_note(incoming_notes_.front().from, incoming_notes_.front().bytes);
 }
 
-// Sends notes, and messages that the carrier has lost, to members to which there is a connection by
-// now.
+// A message that the carrier has brought may be answered before there is a connection to its
+// sender.
+void PeerMesh::defer(int to, const MessageHeader& header) {
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  deferred_.push_back({to, {bytes.begin(), bytes.end()}});
+}
+
+// Before the end of the mesh, which the other members do not await.
+void PeerMesh::send_deferred() {
+  const base::TimePoint end = base::SystemClock().now() + kDeferredTimeout;
+  while (!deferred_.empty() && !closed() && !is_over() && base::SystemClock().now() < end) {
+    if (!progress()) ::sched_yield();
+  }
+}
+
+// Sends notes, and messages that wait for a connection or that the carrier has lost, to members to
+// which there is a connection by now.
 void PeerMesh::send_parcels() {
   while (auto note = carrier_->note()) outgoing_notes_.push_back(std::move(*note));
-  while (auto message = carrier_->returned()) returned_.push_back(std::move(*message));
+  while (auto message = carrier_->returned()) deferred_.push_back(std::move(*message));
   std::erase_if(outgoing_notes_, [this](Carrier::Parcel& note) {
     if (!connect(note.to)) return false;
     static_cast<void>(send_owned(note.to, {{{}, MessageKind::kNote}, {}}, std::move(note.bytes)));
     return true;
   });
-  std::erase_if(returned_, [this](Carrier::Parcel& message) {
+  std::erase_if(deferred_, [this](Carrier::Parcel& message) {
     if (!connect(message.to)) return false;
     MessageHeader header;
     std::memcpy(&header, message.bytes.data(), sizeof header);

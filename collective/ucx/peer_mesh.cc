@@ -217,7 +217,11 @@ void PeerMesh::on_fetched(void* request, ucs_status_t status, std::size_t, void*
 
 Transfer PeerMesh::send(int to, const MessageHeader& header, Input data) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(to)];
-  if (peer.endpoint == nullptr || !peer.lost.empty() || closed()) return {};
+  if (!peer.lost.empty() || closed()) return {};
+  if (peer.endpoint == nullptr) {
+    if (carrier_ != nullptr && header.key.kind == MessageKind::kAck) defer(to, header);
+    return {};
+  }
   if (header.key.kind == MessageKind::kReadyToReceive) unexpected_.post_receive(to);
   peer.used = true;
   if (is_carried(to, header, data)) return carry(to, header, data);
@@ -358,6 +362,7 @@ void PeerMesh::await_handshakes() {
 
 void PeerMesh::close() {
   flush_acks();
+  send_deferred();
   close_carrier();
   if (closed()) return;
   await_handshakes();

@@ -151,6 +151,8 @@ class PeerMesh {
   void on_carried(Carrier::Message carried);
   void take_notes();
   void send_parcels();
+  void defer(int to, const MessageHeader& header);
+  void send_deferred();
   void close_carrier();
   [[nodiscard]] Transfer carry(int to, const MessageHeader& header, Input data);
   bool end_carried(std::uint64_t passed);
@@ -187,7 +189,7 @@ class PeerMesh {
   std::deque<ActiveMessage> notes_;   // have arrived
   std::deque<IncomingNote> incoming_notes_;
   std::deque<Carrier::Parcel> outgoing_notes_;  // wait for a connection
-  std::deque<Carrier::Parcel> returned_;
+  std::deque<Carrier::Parcel> deferred_;        // messages that do, or that the carrier has lost
   std::deque<std::pair<std::uint64_t, Transfer>> carried_;  // have not passed, by their numbers
 };
 
