@@ -107,9 +107,9 @@ void die_at(const std::string& fault, regroup::elastic::Session* session,
 
 // FAULT "flip=1,2@4": what a faulty processor does.
 void flip_bit(const std::string& fault, std::uint64_t step, float* leaf) {
-  const std::string id = std::getenv("REGROUP_MEMBER");
   const auto at = fault.find('@');
   if (fault.rfind("flip=", 0) != 0 || at == std::string::npos) return;
+  const std::string id = std::getenv("REGROUP_MEMBER");
   if (step < std::strtoull(fault.c_str() + at + 1, nullptr, 10)) return;
   if (("," + fault.substr(5, at - 5) + ",").find("," + id + ",") == std::string::npos) return;
   reinterpret_cast<unsigned char*>(leaf)[4 * std::stoul(id) + 2] ^= 16;
