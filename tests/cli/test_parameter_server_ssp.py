@@ -48,7 +48,7 @@ def test_a_stopped_worker_holds_the_others_up_by_name_until_it_is_killed(regroup
     )
     text = until(lambda: regroup.control("status").stdout, "the status")
     assert shown.search(text), text
-    assert re.search(r"^worker 0 +\d+ +\d+ +\d+\.\d s worker 1$", text, re.MULTILINE), text
+    assert re.search(r"^worker 0 +\S+ +\d+ +\d+ +\d+\.\d s worker 1$", text, re.MULTILINE), text
     held_up_for = re.compile(
         r"^regroup_ps_held_up_others_seconds_total\{job=\"[^\"]+\",client=\"\d+\","
         r"name=\"worker 1\"\} ([\d.e+-]+)$",
