@@ -1,4 +1,4 @@
-// Addresses of Unix sockets, ready for bind() and connect(), and who is at the other end.
+// Addresses of Unix sockets, ready for bind() and connect(), and the user at the other end.
 #pragma once
 
 #include <sys/socket.h>

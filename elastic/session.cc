@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -49,9 +49,7 @@ namespace {
 
 // A line on standard error, if there is something to tell.
 void tell(const std::string& sentence) {
-  if (sentence.empty()) return;
-  const std::string line = fmt::format("regroup: {}\n", sentence);
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  if (!sentence.empty()) fmt::print(stderr, "regroup: {}\n", sentence);
 }
 
 // Copies between the device and the arena then need no detour.

@@ -398,7 +398,7 @@ class Gateway::Impl {
     });
   }
 
-  // A stranger gets no answer.
+  // A connection without the token gets no answer.
   void serve(Connection& connection) {
     const int socket = connection.socket.get();
     const timeval within{.tv_sec = kHelloWithin.count(), .tv_usec = 0}, never{};

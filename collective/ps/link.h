@@ -29,7 +29,7 @@ inline constexpr std::chrono::seconds kLinkSilence{3};
 // Of a request and of an answer that have rows, unless they have one row only.
 inline constexpr std::uint64_t kMostRowBytes = 8 << 20;
 
-// The secret of a job's gateway. Whoever has it may push and pull.
+// The secret of a job's gateway. A client that has it may push and pull.
 using LinkToken = std::array<std::byte, 16>;
 
 // `text` and zeros; at most N - 1 bytes of it.

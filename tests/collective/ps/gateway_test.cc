@@ -144,8 +144,8 @@ TEST(PsGateway, AGatewayEndsWhileCallsWait) {
   waiting.join();
 }
 
-// What a stranger sends, or a client that has the token and sends nonsense, ends its own
-// connection.
+// What a connection without the token sends, or a client that has the token and sends nonsense,
+// ends its own connection.
 TEST(PsGateway, StrangersGetNoAnswerAndHoldUpNobody) {
   Reached reached;
   const Child server = reached.served.server();
