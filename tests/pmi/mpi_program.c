@@ -250,7 +250,10 @@ static int seats(char* self, char* count) {
   while (strncmp(line, "Cpus_allowed_list:", 18) && fgets(line, sizeof line, status)) {
   }
   fclose(status);
-  printf("%s %d %s", parent == MPI_COMM_NULL ? "parent" : "child", rank, line);
+  // No tab: a terminal, which mpirun of Open MPI 4 gives each rank, passes on what stands before a
+  // tab at once, and mpirun then writes the two parts of a line apart.
+  char* processors = line + 18 + strspn(line + 18, "\t ");
+  printf("%s %d: %s", parent == MPI_COMM_NULL ? "parent" : "child", rank, processors);
   if (parent == MPI_COMM_NULL) {
     char* arguments[] = {"seats", NULL};
     MPI_Comm_spawn(self, arguments, atoi(count), MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
