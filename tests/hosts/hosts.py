@@ -348,6 +348,7 @@ class Hosts:
     def __init__(self, count: int, shared: Sequence[Path] = (), shell: str = "/bin/bash"):
         if missing := missing_rights():
             raise PermissionError(missing)
+        self.ssh_options: list[str] = []
         self.folder = Path(tempfile.mkdtemp(prefix="regroup-hosts-"))
         self.hosts: list[Host] = []
         self.switch: Space | None = None
@@ -428,10 +429,15 @@ class Hosts:
             "MaxStartups 200\nMaxSessions 100\nUseDNS no\nPermitUserEnvironment no\n"
         )
 
+    def give_up_dead_hosts_soon(self) -> None:
+        """Hosts without power or link cost each try of ssh eight seconds, rather than all the time
+        in which an agent may come up on busy cores. A host that lives answers at once."""
+        self.ssh_options = ["-o", "ConnectTimeout=8"]
+
     @property
     def ssh(self) -> list[str]:
         """The ssh command that reaches every host from every host."""
-        return ["ssh", "-F", str(self.folder / "ssh_config")]
+        return ["ssh", "-F", str(self.folder / "ssh_config"), *self.ssh_options]
 
     def heard(self) -> list[int]:
         """Bytes over TCP that the wire has brought to each host, those of ssh aside: what jobs say

@@ -569,6 +569,7 @@ def test_all_members_are_lost_and_the_job_goes_on_from_its_newest_checkpoint(
 def test_the_only_host_with_members_is_lost_and_the_job_goes_on_elsewhere(
     own_trio: Hosts, start_own: Start, undisturbed: str
 ):
+    own_trio.give_up_dead_hosts_soon()
     folder = Path(own_trio.folder) / "ckpt"
     job = start_own("node2:2,node3:2", "1:2", *keep(folder), pace_us=PACE_US)
     until_newer(job, 10)

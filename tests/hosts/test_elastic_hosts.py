@@ -140,7 +140,8 @@ def test_a_host_that_members_wait_for_is_lost_by_their_word(
     job.expect_weights(undisturbed)
 
 
-def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str):
+def test_a_host_loses_its_link_and_comes_back(own_trio: Hosts, start_own: Start, undisturbed: str):
+    own_trio.give_up_dead_hosts_soon()
     job = start_own(pace_us=LONG_PACE_US)
     job.reach(5)
     job.hosts[1].link(up=False)
@@ -283,18 +284,37 @@ def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: st
     job.expect_weights(undisturbed)
 
 
+# The example; all its members stay in a step of the second epoch until a file is there.
+HELD_DIGITS = """
+import pathlib, runpy, sys, time, regroup.torch
+go, script = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+shards = regroup.torch.Step.__iter__
+
+def held(step):
+    end = time.monotonic() + 200
+    while step.number == 30 and not go.exists():
+        assert time.monotonic() < end, f"no {go}"
+        time.sleep(0.02)
+    yield from shards(step)
+
+regroup.torch.Step.__iter__ = held
+runpy.run_path(script, run_name="__main__")
+"""
+
+
 def test_pytorch_members_on_two_hosts(hosts: Hosts):
-    # so many that the member dies long before the end, however late this test hears of the first
-    script = ["--shards", "2", PYTHON, str(ROOT / "examples/pytorch/digits.py"), "--epochs", "15"]
+    script = [str(ROOT / "examples/pytorch/digits.py"), "--epochs", "3"]
+    go = Path(hosts.folder) / "killed"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "build/python")}
     alone = subprocess.run(
-        [BIN / "regroup", "-np", "1:1", *script],
+        [BIN / "regroup", "--shards", "2", "-np", "1:1", PYTHON, *script],
         env=environment,
         check=True,
         capture_output=True,
         text=True,
         timeout=300,
     )
+    script = ["--shards", "2", PYTHON, "-c", HELD_DIGITS, str(go), *script]
     where = ["-H", "node1:1,node2:1", "-np", "1:2"]
     job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), *where, *script]
     process = hosts[0].popen(
@@ -305,6 +325,7 @@ def test_pytorch_members_on_two_hosts(hosts: Hosts):
         lines.append(line)
         if line.startswith("epoch  1"):
             kill(processes(hosts[1], Path(PYTHON).name)[:1])
+            go.touch()
     text = "".join(lines)
     assert process.wait(120) == 0, text
     # in the same generation where the other one is slow
