@@ -42,6 +42,10 @@ def installed(tmp_path_factory):
         build.append(f"-Ccmake.define.CMAKE_CXX_FLAGS_RELEASE={flags}")
         # its name is part of what the cache looks for
         build.append("-Ccmake.define.CMAKE_CXX_COMPILER=c++")
+        # Python's folders may have UCX, too.
+        built = (ROOT / "build/CMakeCache.txt").read_text()
+        ucx = re.search(r"(?m)^UCX_INCLUDE:\w+=(.*)$", built)[1]
+        build.append(f"-Ccmake.define.UCX_INCLUDE={ucx}")
     run(*build, f"-Cbuild-dir={ROOT / 'build-wheel-test'}", ".")
     run(sys.executable, "-m", "venv", "--without-pip", str(folder / "venv"))
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv/bin/python"), "install"]
