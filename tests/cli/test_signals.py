@@ -1,6 +1,7 @@
 """Signals to `regroup`, and keys at its terminal, do what they do to mpirun, which runs beside it
 where it is installed; with --compat=mpich, what they do to hydra."""
 
+import contextlib
 import os
 import re
 import signal
@@ -96,7 +97,8 @@ class Run:
         """Some launchers leave their ranks."""
         for pid in (self.process.pid, *self.pids):
             if state_or_none(pid) not in (None, "Z"):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(pid, signal.SIGKILL)
         self.process.wait(DEADLINE_S)
 
 
