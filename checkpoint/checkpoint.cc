@@ -13,6 +13,7 @@
 
 #include "base/printable.h"
 #include "checkpoint/block_sum.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/parallel.h"
@@ -213,7 +214,7 @@ base::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places
                            [](const Candidate& one) { return one.entry.step; });
   for (const Candidate& candidate : candidates) {
     const auto& [entry, aside] = candidate;
-    const Status status = verify(entry.path, on_progress);
+    const Status status = verify_chain(entry.path, on_progress);
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
     // Other errors (another version, no permission, no memory) do not prove that it is damaged.
     if (status.code() != Code::kDataLoss) return status;

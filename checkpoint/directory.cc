@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/lock_owner.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/file_io.h"
 
 namespace regroup::checkpoint {
@@ -65,6 +66,19 @@ Status remove_checkpoint(const std::string& directory, const Entry& entry) {
   if (renamed.code() == Code::kNotFound) return {};  // another host of the job was faster
   REGROUP_RETURN_IF_ERROR(renamed);
   return remove_all(trash);
+}
+
+std::string path_of(const std::string& directory, proto::Step step) {
+  return fmt::format("{}/{}", directory, name_of_step(step));
+}
+
+// Takes those that the checkpoint of `step` needs from `removed`.
+void keep_bases(const std::string& directory, proto::Step step, std::vector<proto::Step>& removed) {
+  for (auto base = base_of(path_of(directory, step)); base && *base < step;
+       base = base_of(path_of(directory, step))) {
+    step = *base;
+    std::erase(removed, step);
+  }
 }
 
 // The step of a checkpoint that was set aside, and its number among those of the same step.
@@ -194,10 +208,13 @@ base::Result<std::vector<proto::Step>> prune(const std::string& directory,
   REGROUP_ASSIGN_OR_RETURN(auto entries, list(directory));
   std::vector<proto::Step> steps;
   for (const Entry& entry : entries) steps.push_back(entry.step);
-  const std::vector<proto::Step> out = steps_to_remove(steps, retention, made);
+  std::vector<proto::Step> out = steps_to_remove(steps, retention, made);
+  for (const proto::Step kept : steps) {
+    if (std::ranges::find(out, kept) != out.end()) continue;
+    keep_bases(directory, kept, out);
+  }
   for (const proto::Step step : out)
-    REGROUP_RETURN_IF_ERROR(
-        remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
+    REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path_of(directory, step)}));
   return out;
 }
 

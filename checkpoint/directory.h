@@ -79,7 +79,8 @@ struct Retention {
 [[nodiscard]] std::vector<proto::Step> steps_to_remove(std::vector<proto::Step> steps,
                                                        const Retention& retention,
                                                        std::optional<proto::Step> made = {});
-// Removes these checkpoints and returns their steps. The caller holds the lock.
+// Removes these checkpoints, but for those that a kept one needs (chain.h), and returns their
+// steps. The caller holds the lock.
 [[nodiscard]] base::Result<std::vector<proto::Step>> prune(const std::string& directory,
                                                            const Retention& retention,
                                                            std::optional<proto::Step> made = {});

@@ -22,7 +22,8 @@ using base::Status;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "regroup-checkpoint";
-constexpr std::string_view kTables = "tables";  // of the key "content", which version 2 has
+// Values of the key "content", which version 2 has.
+constexpr std::string_view kTables = "tables", kTableChanges = "table-changes";
 constexpr std::uint32_t kTablesVersion = 2;
 constexpr std::string_view kTrailer = "crc32c=";
 constexpr std::size_t kTrailerBytes = 7 + 8 + 1;  // crc32c=0123abcd\n
@@ -193,7 +194,13 @@ Manifest take_manifest(FieldReader& take, const Json& from) {
   Manifest out;
   std::uint32_t version = 0;
   take.take(from, "version", &version);
-  if (version == kTablesVersion) out.content = Content::kTables;
+  std::string content;
+  if (version == kTablesVersion) take.take(from, "content", &content);
+  if (content == kTables) out.content = Content::kTables;
+  if (content == kTableChanges) {
+    out.content = Content::kTableChanges;
+    take.take(from, "base", &out.base);
+  }
   take.take(from, "step", &out.step);
   take.take(from, "job", &out.job);
   take.take(from, "seed", &out.seed);
@@ -243,9 +250,9 @@ Status check_version(const Json& json, const std::string& name) {
     return damaged(fmt::format("{}: unsupported block size of {} bytes", name, block));
   std::string content;
   if (version >= kTablesVersion) take.take(json, "content", &content);
-  if (version >= kTablesVersion && content != kTables) {
-    return base::invalid_argument(
-        fmt::format("{}: content {:?}, expected {:?}", name, content, kTables));
+  if (version >= kTablesVersion && content != kTables && content != kTableChanges) {
+    return base::invalid_argument(fmt::format("{}: content {:?}, expected {:?} or {:?}", name,
+                                              content, kTables, kTableChanges));
   }
   return {};
 }
@@ -265,7 +272,7 @@ base::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string
 
 Status same_job(const Manifest& a, const Manifest& b) {
   const auto head = [](const Manifest& m) {
-    return std::tie(m.step, m.job, m.seed, m.shards, m.model, m.fingerprint, m.content);
+    return std::tie(m.step, m.job, m.seed, m.shards, m.model, m.fingerprint, m.content, m.base);
   };
   if (head(a) == head(b)) return {};
   return damaged(
@@ -277,13 +284,17 @@ Status same_job(const Manifest& a, const Manifest& b) {
 
 std::string encode(const Manifest& manifest) {
   JsonText text;
-  const bool tables = manifest.content == Content::kTables;
-  const std::uint64_t version = tables ? kTablesVersion : kOldestVersion;
+  const std::uint64_t version = has_tables(manifest) ? kTablesVersion : kOldestVersion;
   text.put("{"), text.put_string("format", std::string(kFormat)), text.put(",");
   for (const auto& [key, number] :
        {std::pair("version", version), {"block", kBlock}, {"step", manifest.step}})
     text.put_number(key, number), text.put(",");
-  if (tables) text.put_string("content", std::string(kTables)), text.put(",");
+  if (manifest.content == Content::kTables) {
+    text.put_string("content", std::string(kTables)), text.put(",");
+  } else if (manifest.content == Content::kTableChanges) {
+    text.put_string("content", std::string(kTableChanges)), text.put(",");
+    text.put_number("base", manifest.base), text.put(",");
+  }
   text.put_string("job", manifest.job), text.put(",");
   text.put_number("seed", manifest.seed), text.put(",");
   text.put_number("shards", manifest.shards), text.put(",");

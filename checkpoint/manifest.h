@@ -53,7 +53,9 @@ struct File {
 
 // What a checkpoint has. The manifest of a World's state has format version 1, that of tables
 // version 2, so that no program takes them for a World's state that does not know of tables.
-enum class Content : std::uint8_t { kWorld, kTables };
+// kTableChanges: rows of tables that changed since the checkpoint `base`, without which it is not
+// whole.
+enum class Content : std::uint8_t { kWorld, kTables, kTableChanges };
 
 struct Manifest {
   // The last step applied; also the position in the data. Of tables: the number of the checkpoint.
@@ -66,6 +68,7 @@ struct Manifest {
   std::vector<File> files;
   std::vector<Tensor> tensors;
   Content content = Content::kWorld;
+  proto::Step base = 0;  // of kTableChanges: below `step`, in the same directory; else 0
   bool operator==(const Manifest&) const = default;
 };
 
@@ -90,7 +93,10 @@ struct Manifest {
 // Why a tensor cannot have the name `name`; empty if it can.
 [[nodiscard]] std::optional<std::string> name_error(const std::string& name);
 
+// True if it has tables, or changes of tables.
+[[nodiscard]] bool has_tables(const Manifest& manifest);
 [[nodiscard]] std::uint64_t bytes_of(const Tensor& tensor);
+[[nodiscard]] std::uint64_t bytes_of_files(const Manifest& manifest);
 [[nodiscard]] constexpr std::uint64_t blocks_of(std::uint64_t bytes) {
   return (bytes + kBlock - 1) / kBlock;
 }

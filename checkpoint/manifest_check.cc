@@ -132,6 +132,8 @@ Status check(const Manifest& manifest, bool tensors_whole) {
   REGROUP_RETURN_IF_ERROR(check_files(manifest));
   if (manifest.shards == 0 || manifest.shards > proto::kMaxShards)
     return damaged("impossible number of logical shards, {}", manifest.shards);
+  if (manifest.content == Content::kTableChanges && manifest.base >= manifest.step)
+    return damaged("changes since step {} in step {}", manifest.base, manifest.step);
   std::unordered_set<std::string_view> names;
   for (const Tensor& tensor : manifest.tensors) {
     REGROUP_RETURN_IF_ERROR(check_tensor(manifest, tensor, tensors_whole));
@@ -139,6 +141,14 @@ Status check(const Manifest& manifest, bool tensors_whole) {
       return damaged("tensor {}: listed twice", escaped(tensor.name));
   }
   return check_coverage(manifest);
+}
+
+bool has_tables(const Manifest& manifest) { return manifest.content != Content::kWorld; }
+
+std::uint64_t bytes_of_files(const Manifest& manifest) {
+  std::uint64_t sum = 0;
+  for (const File& file : manifest.files) sum += file.bytes;
+  return sum;
 }
 
 std::uint64_t bytes_of(const Tensor& tensor) {

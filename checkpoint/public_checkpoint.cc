@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/checkpoint.h"
 
 namespace regroup {
@@ -28,6 +29,7 @@ base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
     if (auto why = checkpoint::why_not_a_checkpoint(path)) return base::not_found(std::move(*why));
     return opened.status();
   }
+  REGROUP_RETURN_IF_ERROR(checkpoint::check_whole(*opened));
   auto impl = std::make_unique<Impl>(Impl{std::move(*opened), {}});
   for (const checkpoint::Tensor& tensor : impl->opened.manifest().tensors)
     impl->tensors.push_back(

@@ -18,6 +18,7 @@
 
 #include "base/printable.h"
 #include "base/status.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"
@@ -63,7 +64,10 @@ bool takes_bits_of(std::string_view own, std::string_view dtype) {
 
 base::Result<checkpoint::Checkpoint> opened(const std::string& path) {
   auto out = checkpoint::Checkpoint::open(path);
-  if (out.ok()) return out;
+  if (out.ok()) {
+    REGROUP_RETURN_IF_ERROR(checkpoint::check_whole(*out));
+    return out;
+  }
   if (auto why = checkpoint::why_not_a_checkpoint(path))
     return base::Status(out.code(), std::move(*why));
   return out;

@@ -14,6 +14,7 @@
 
 #include "base/crc32c.h"
 #include "base/lock_owner.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/tiers.h"
@@ -33,13 +34,15 @@ class DirectoryTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  // A checkpoint of one file of four bytes.
-  base::Status save(proto::Step step) const {
+  // A checkpoint of one file of four bytes; with `base`: of changes since that step.
+  base::Status save(proto::Step step, proto::Step base = 0) const {
     const std::string stage = stage_path(root_, step, "u"), content = "data";
     REGROUP_RETURN_IF_ERROR(make_folder(stage));
     REGROUP_RETURN_IF_ERROR(write_new_file(stage + "/a.h5", content));
     Manifest m;
     m.step = step;
+    m.content = base > 0 ? Content::kTableChanges : whole_;
+    m.base = base;
     const std::uint32_t crc = base::crc32c(std::as_bytes(std::span(content)));
     m.files = {{"a.h5", 4, {}}};
     m.tensors = {{"t", "float32", {}, {{0, "t", {}, {0, 4, {crc}}}}}};
@@ -53,6 +56,7 @@ class DirectoryTest : public testing::Test {
   }
   std::string path(const std::string& name) const { return root_ + "/" + name; }
 
+  Content whole_ = Content::kWorld;  // of checkpoints without a base
   const std::string root_ =
       (fs::temp_directory_path() / ("checkpoints-" + std::to_string(::getpid()))).string();
 };
@@ -85,6 +89,50 @@ TEST_F(DirectoryTest, CommitsListsAndPrunes) {
   const base::Status again = save(20);
   EXPECT_EQ(again.code(), base::Code::kInvalidArgument);
   EXPECT_NE(again.message().find("a checkpoint of this step exists already"), std::string::npos);
+}
+
+TEST_F(DirectoryTest, PruneKeepsWhatAKeptOneNeeds) {
+  ASSERT_TRUE(save(1).ok());
+  ASSERT_TRUE(save(2).ok());
+  ASSERT_TRUE(save(3, 2).ok());
+  ASSERT_TRUE(save(5, 3).ok());
+  ASSERT_TRUE(save(6, 5).ok());
+  EXPECT_EQ(*prune(root_, {2, 0}), Steps{1});
+  ASSERT_TRUE(save(7).ok());
+  EXPECT_EQ(*prune(root_, {2, 0}), Steps{});
+  ASSERT_TRUE(save(8).ok());
+  EXPECT_EQ(*prune(root_, {2, 0}), (Steps{6, 5, 3, 2}));
+}
+
+TEST_F(DirectoryTest, AChainIsGoodIfAllOfItIs) {
+  const auto newest = [&] {
+    std::string said;
+    const auto found = newest_good(root_, false, [&](const std::string& line) { said += line; });
+    return fmt::format("{} {}", found->has_value() ? (*found)->step : 0, said);
+  };
+  ASSERT_TRUE(save(1).ok());
+  ASSERT_TRUE(save(2, 1).ok());
+  EXPECT_NE(newest().find("1 checkpoint " + path("step-00000002")), std::string::npos)
+      << "a World's state is no base: " << newest();
+  fs::remove_all(root_);
+  ASSERT_TRUE(make_folder(root_).ok());
+  whole_ = Content::kTables;
+  for (const auto& [step, base] : {std::pair{1, 0}, {2, 1}, {3, 2}, {4, 3}})
+    ASSERT_TRUE(save(static_cast<proto::Step>(step), static_cast<proto::Step>(base)).ok());
+  EXPECT_EQ(newest(), "4 ");
+  const auto chain = open_chain(path("step-00000003/"));
+  ASSERT_TRUE(chain.ok()) << chain.status().to_string();
+  ASSERT_EQ(chain->size(), 3U);
+  EXPECT_EQ(chain->front().manifest().step, 1U);
+  EXPECT_EQ(chain->back().manifest().step, 3U);
+  EXPECT_TRUE(check_whole(chain->front()).ok());
+  EXPECT_EQ(check_whole(chain->back()).code(), base::Code::kInvalidArgument);
+  std::ofstream(path("step-00000003/a.h5")) << "dota";
+  EXPECT_TRUE(newest().starts_with("2 checkpoint " + path("step-00000004"))) << newest();
+  EXPECT_NE(newest().find("has what changed since step 3, which cannot be read"),
+            std::string::npos);
+  fs::remove_all(path("step-00000001"));
+  EXPECT_TRUE(newest().starts_with("0 ")) << newest();
 }
 
 TEST_F(DirectoryTest, CleansWhatCrashesLeave) {

@@ -111,7 +111,19 @@ TEST(Manifest, OfTablesHasVersion2) {
   EXPECT_EQ(*read, tables);
   const auto other = parse(with_checksum(
       "{\"format\":\"regroup-checkpoint\",\"version\":2,\"block\":8388608,\"content\":\"b\"}"));
-  EXPECT_EQ(other.status().message(), "MANIFEST: content \"b\", expected \"tables\"");
+  EXPECT_EQ(other.status().message(),
+            "MANIFEST: content \"b\", expected \"tables\" or \"table-changes\"");
+}
+
+TEST(Manifest, OfTableChangesNamesItsBase) {
+  Manifest changes = sample_manifest();
+  changes.content = Content::kTableChanges;
+  changes.base = changes.step - 1;
+  const auto read = parse(encode(changes));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, changes);
+  changes.base = changes.step;
+  EXPECT_EQ(parse(encode(changes)).code(), base::Code::kDataLoss);
 }
 
 TEST(Manifest, MergesThePartsOfWriters) {
@@ -139,13 +151,15 @@ TEST(Manifest, MergesThePartsOfWriters) {
 // the next version.
 TEST(Manifest, ReadsTheGoldenFileOfEveryVersion) {
   Manifest expected = sample_manifest();
-  for (const char* const version : {"version-1", "version-2"}) {
+  int wrote = 0;
+  for (const char* const version : {"version-1", "version-2", "version-2-changes"}) {
     std::ifstream file(std::string("tests/golden/checkpoint/") + version, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     const auto golden = parse(text);
     ASSERT_TRUE(golden.ok()) << golden.status().message();
     EXPECT_EQ(*golden, expected) << version;
-    expected.content = Content::kTables;
+    expected.content = ++wrote == 1 ? Content::kTables : Content::kTableChanges;
+    expected.base = wrote == 1 ? 0 : 1;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/printable.h"
 #include "base/status.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/dtype.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
@@ -48,6 +49,7 @@ Answer diff(const Arguments& arguments) {
   for (const std::string& word : arguments.words) {
     REGROUP_ASSIGN_OR_RETURN(const auto path, checkpoint_at(word, arguments.step));
     REGROUP_ASSIGN_OR_RETURN(auto opened, Checkpoint::open(path));
+    REGROUP_RETURN_IF_ERROR(checkpoint::check_whole(opened));
     of.push_back(std::move(opened));
   }
   const Checkpoint &a = of[0], &b = of[1];

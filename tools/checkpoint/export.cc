@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "checkpoint/chain.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/model_keys.h"
 #include "tools/checkpoint/npy.h"
@@ -105,6 +106,7 @@ Answer export_to(const Arguments& arguments) {
     return base::invalid_argument("export: expected --to safetensors, torch or npz");
   REGROUP_ASSIGN_OR_RETURN(const auto path, checkpoint_at(arguments.words[0], arguments.step));
   REGROUP_ASSIGN_OR_RETURN(auto from, Checkpoint::open(path));
+  REGROUP_RETURN_IF_ERROR(checkpoint::check_whole(from));
   REGROUP_ASSIGN_OR_RETURN(
       auto what, arguments.model_only ? model_of(from) : base::Result<Selection>(all_of(from)));
   REGROUP_ASSIGN_OR_RETURN(auto out, OutputFile::create(arguments.words[1]));

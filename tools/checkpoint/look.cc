@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "base/status.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/mapped.h"
 #include "checkpoint/parallel.h"
 #include "tools/checkpoint/command.h"
@@ -24,20 +25,20 @@ using checkpoint::Entry;
 using checkpoint::Manifest;
 using OrderedJson = nlohmann::ordered_json;
 
-std::uint64_t file_bytes(const Manifest& manifest) {
-  std::uint64_t sum = 0;
-  for (const auto& file : manifest.files) sum += file.bytes;
-  return sum;
-}
-
 // Reads only the manifest.
 OrderedJson row_of(const Entry& entry) {
   auto opened = Checkpoint::open(entry.path);
   if (!opened.ok())
     return {{"step", entry.step}, {"path", entry.path}, {"damaged", opened.status().message()}};
   const Manifest& m = opened->manifest();
-  return {{"step", entry.step},          {"path", entry.path},      {"job", m.job},
-          {"tensors", m.tensors.size()}, {"files", m.files.size()}, {"bytes", file_bytes(m)}};
+  OrderedJson out{{"step", entry.step},
+                  {"path", entry.path},
+                  {"job", m.job},
+                  {"tensors", m.tensors.size()},
+                  {"files", m.files.size()},
+                  {"bytes", checkpoint::bytes_of_files(m)}};
+  if (m.content == checkpoint::Content::kTableChanges) out["base"] = m.base;
+  return out;
 }
 
 std::string line_of(const OrderedJson& row) {
@@ -45,9 +46,12 @@ std::string line_of(const OrderedJson& row) {
     return fmt::format("{:>12}  damaged: {}", row["step"].get<proto::Step>(),
                        base::escaped(row["damaged"].get<std::string>()));
   }
-  return fmt::format("{:>12}  {:>10}  {:>7} tensors  job {}", row["step"].get<proto::Step>(),
+  return fmt::format("{:>12}  {:>10}  {:>7} tensors  job {}{}", row["step"].get<proto::Step>(),
                      human(row["bytes"].get<std::uint64_t>()), row["tensors"].get<std::size_t>(),
-                     base::escaped(row["job"].get<std::string>()));
+                     base::escaped(row["job"].get<std::string>()),
+                     row.contains("base")
+                         ? fmt::format(", changes since step {}", row["base"].get<proto::Step>())
+                         : "");
 }
 
 OrderedJson describe(const Manifest& m) {
@@ -60,9 +64,17 @@ OrderedJson describe(const Manifest& m) {
                        {"pieces", tensor.pieces.size()}});
   }
   for (const auto& file : m.files) files.push_back({{"name", file.name}, {"bytes", file.bytes}});
-  return {{"step", m.step},         {"job", m.job},     {"seed", m.seed},
-          {"shards", m.shards},     {"model", m.model}, {"fingerprint", m.fingerprint},
-          {"bytes", file_bytes(m)}, {"files", files},   {"tensors", tensors}};
+  OrderedJson out{{"step", m.step},
+                  {"job", m.job},
+                  {"seed", m.seed},
+                  {"shards", m.shards},
+                  {"model", m.model},
+                  {"fingerprint", m.fingerprint},
+                  {"bytes", checkpoint::bytes_of_files(m)},
+                  {"files", files},
+                  {"tensors", tensors}};
+  if (m.content == checkpoint::Content::kTableChanges) out["base"] = m.base;
+  return out;
 }
 
 void print_text(const std::string& path, const Manifest& m) {
@@ -72,6 +84,8 @@ void print_text(const std::string& path, const Manifest& m) {
       "{}\n",
       base::escaped(path), m.step, base::escaped(m.job), m.seed, m.shards,
       base::escaped(m.fingerprint), base::escaped(m.model));
+  if (m.content == checkpoint::Content::kTableChanges)
+    fmt::print("base         {}: has only what changed since that step\n", m.base);
   for (const auto& file : m.files)
     fmt::print("file         {}  {}\n", base::escaped(file.name), human(file.bytes));
   for (const auto& tensor : m.tensors) {
@@ -88,7 +102,8 @@ Status verify_one(const std::string& path) {
   const auto mapped = [&](int fd, std::uint64_t offset, std::uint64_t bytes) {
     return checkpoint::sum_mapped(guard, fd, offset, bytes);
   };
-  return checkpoint::verify(path, show, checkpoint::usable_cores(), mapped);
+  REGROUP_RETURN_IF_ERROR(checkpoint::verify(path, show, checkpoint::usable_cores(), mapped));
+  return checkpoint::open_chain(path).status();  // those that it needs are there
 }
 
 }  // namespace
