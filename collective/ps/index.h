@@ -111,9 +111,10 @@ struct IndexPlace {
   return place;
 }
 
-// Calls visit(slot) for each row, in an order of the index's own. No writer changes it meanwhile.
+// Calls visit(word) for the word of each row, in an order of the index's own. No writer changes it
+// meanwhile.
 template <class Visit>
-void each_in_index(const StoreMemory& memory, IndexRoot root, Visit visit) {
+void each_word_in_index(const StoreMemory& memory, IndexRoot root, Visit visit) {
   if (root.page == 0) return;
   const auto* const entries =
       reinterpret_cast<const std::uint32_t*>(memory.at(root.page * kPageBytes));
@@ -122,9 +123,14 @@ void each_in_index(const StoreMemory& memory, IndexRoot root, Visit visit) {
     const auto* const words = reinterpret_cast<const Word*>(memory.at(entries[i] * kPageBytes));
     for (std::uint32_t at = 0; at < kPageWords; ++at) {
       const std::uint64_t value = words[at].load(std::memory_order_relaxed);
-      if (value != 0) visit(slot_of(value));
+      if (value != 0) visit(value);
     }
   }
+}
+// The same with the row's slot.
+template <class Visit>
+void each_in_index(const StoreMemory& memory, IndexRoot root, Visit visit) {
+  each_word_in_index(memory, root, [&](std::uint64_t word) { visit(slot_of(word)); });
 }
 
 // For lookups of many positions: brings the word where find_in_index() begins into the cache; then,

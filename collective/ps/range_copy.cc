@@ -32,25 +32,39 @@ struct RawRows {
   std::vector<std::byte> bytes;
 };
 
-std::vector<std::uint32_t> slots_in(const StoreMemory& memory, const RangeHeader& header) {
+// Slots of all rows; with `since`: of those with a greater LSN, and of some others. The index has
+// the low 16 bits of a row's LSN.
+std::vector<std::uint32_t> slots_in(const StoreMemory& memory, const RangeHeader& header,
+                                    std::optional<std::uint64_t> since) {
+  const std::uint64_t applied = header.applied.load(std::memory_order_acquire);
   std::vector<std::uint32_t> out;
-  each_in_index(memory, IndexRoot::of(header.root.load(std::memory_order_acquire)),
-                [&](std::uint32_t slot) { out.push_back(slot); });
+  each_word_in_index(memory, IndexRoot::of(header.root.load(std::memory_order_acquire)),
+                     [&](std::uint64_t word) {
+                       const std::uint64_t age = (applied - word) & 0xffff;
+                       if (!since || age < applied - *since) out.push_back(slot_of(word));
+                     });
   return out;
 }
 
-base::Status copy_raw(const StoreMemory& memory, const RangeHeader& header, RawRows& out) {
-  const std::vector<std::uint32_t> slots = slots_in(memory, header);
+base::Status outside(const RangeHeader& header) {
+  return base::data_loss(
+      fmt::format("store: a row of range {} lies outside its memory", header.id));
+}
+
+base::Status copy_raw(const StoreMemory& memory, const RangeHeader& header,
+                      std::optional<std::uint64_t> since, RawRows& out) {
+  const std::vector<std::uint32_t> slots = slots_in(memory, header, since);
   const std::size_t bytes = out.row.bytes;
   out.bytes.resize(slots.size() * bytes);
+  std::size_t count = 0;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (!memory.has(slots[i] * kSlotUnit, bytes)) {
-      return base::data_loss(
-          fmt::format("store: a row of range {} lies outside its memory", header.id));
-    }
+    if (!memory.has(slots[i] * kSlotUnit, bytes)) return outside(header);
     if (i + kAhead < slots.size()) __builtin_prefetch(row_at(memory, slots[i + kAhead]));
-    std::memcpy(out.bytes.data() + i * bytes, row_at(memory, slots[i]), bytes);
+    const RowHeader* const row = row_at(memory, slots[i]);
+    if (since && row->lsn.load(std::memory_order_relaxed) <= *since) continue;
+    std::memcpy(out.bytes.data() + count++ * bytes, row, bytes);
   }
+  out.bytes.resize(count * bytes);
   return {};
 }
 
@@ -117,8 +131,46 @@ RangeCopy initial_copy(const TableSpec& spec, PositionRange range, std::uint64_t
   return out;
 }
 
+base::Result<RangeChanges> count_changes(const StoreMemory& memory, const RangeHeader& header,
+                                         std::uint64_t since, base::TimePoint deadline) {
+  REGROUP_ASSIGN_OR_RETURN(const TableSpec spec, spec_of(header));
+  RangeChanges out;
+  if (spec.kind == TableKind::kDense) {
+    out.lsn = header.applied.load(std::memory_order_acquire);
+    out.all = SliceShape(spec, elements_of(header.positions)).bytes;
+    out.changed = out.lsn > since ? out.all : 0;
+    return out;
+  }
+  const std::uint64_t bytes = RowShape(spec).bytes;
+  REGROUP_ASSIGN_OR_RETURN(const ShardPause pause, ShardPause::take(memory, deadline));
+  out.lsn = header.applied.load(std::memory_order_acquire);
+  const std::vector<std::uint32_t> slots = slots_in(memory, header, {});
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (!memory.has(slots[i] * kSlotUnit, bytes)) return outside(header);
+    if (i + kAhead < slots.size()) __builtin_prefetch(row_at(memory, slots[i + kAhead]));
+    const bool changed = row_at(memory, slots[i])->lsn.load(std::memory_order_relaxed) > since;
+    out.changed += changed ? bytes : 0;
+  }
+  out.all = slots.size() * bytes;
+  return out;
+}
+
+void note_saved(const StoreMemory& memory, const RangeHeader& header, std::uint64_t lsn,
+                std::uint64_t step) {
+  const auto at = reinterpret_cast<const std::byte*>(&header) - memory.at(0);
+  auto& own = *reinterpret_cast<RangeHeader*>(memory.at(static_cast<std::uint64_t>(at)));
+  own.saved_step.store(0, std::memory_order_release);
+  own.saved_lsn.store(lsn, std::memory_order_release);
+  own.saved_step.store(step, std::memory_order_release);
+}
+
+std::optional<std::uint64_t> saved_lsn(const RangeHeader& header, std::uint64_t step) {
+  if (step == 0 || header.saved_step.load(std::memory_order_acquire) != step) return std::nullopt;
+  return header.saved_lsn.load(std::memory_order_acquire);
+}
+
 base::Result<RangeCopy> copy_range(const StoreMemory& memory, const RangeHeader& header,
-                                   base::TimePoint deadline) {
+                                   base::TimePoint deadline, std::optional<std::uint64_t> since) {
   REGROUP_ASSIGN_OR_RETURN(TableSpec spec, spec_of(header));
   RangeCopy out{.spec = std::move(spec), .range = header.positions};
   if (out.spec.kind == TableKind::kDense)
@@ -126,13 +178,13 @@ base::Result<RangeCopy> copy_range(const StoreMemory& memory, const RangeHeader&
   RawRows raw{RowShape(out.spec)};
   {
     REGROUP_ASSIGN_OR_RETURN(const ShardPause pause, ShardPause::take(memory, deadline));
-    raw.bytes.reserve(slots_in(memory, header).size() * raw.row.bytes);
+    raw.bytes.reserve(slots_in(memory, header, since).size() * raw.row.bytes);
   }
   raw.bytes.resize(raw.bytes.capacity());
   {
     REGROUP_ASSIGN_OR_RETURN(const ShardPause pause, ShardPause::take(memory, deadline));
     out.lsn = header.applied.load(std::memory_order_acquire);
-    REGROUP_RETURN_IF_ERROR(copy_raw(memory, header, raw));
+    REGROUP_RETURN_IF_ERROR(copy_raw(memory, header, since, raw));
   }
   sort_rows(raw, out);
   return out;

@@ -91,6 +91,8 @@ struct RangeHeader {
   Word slices;    // offset of a dense range's two buffers
   Word current;   // LSN << 1 | buffer of the values of a dense range
   Word restored;  // step of the checkpoint that its rows come from; 0: none
+  // By the process that saves the tables: the LSN as of the checkpoint of step `saved_step`.
+  Word saved_lsn, saved_step;
 };
 // A block of use kTable, in the store of shard 0 only: a RangeHeader with id kTableId, whose
 // positions are the numbers of the table's ranges; from kPageBytes on the shard of each, a byte.

@@ -116,6 +116,73 @@ TEST(PsRangeCopy, RowsThatNobodyPushedAreNotThere) {
   EXPECT_EQ(other.range->header().current.load(), 0U) << "it takes no memory";
 }
 
+RangeCopy copy_since(const OneRange& one, std::uint64_t since) {
+  auto out = copy_range(one.small.memory, one.range->header(), soon(), since);
+  EXPECT_TRUE(out.ok()) << out.status().to_string();
+  return std::move(*out);
+}
+
+TEST(PsRangeCopy, ChangesAreTheRowsOfLaterPushes) {
+  for (const TableSpec& spec : {specs()[0], specs()[1]}) {
+    SCOPED_TRACE(spec.name);
+    OneRange one(spec);
+    push_some(*one.range, 1, 40);
+    const RangeCopy before = one.copy();
+    EXPECT_TRUE(copy_since(one, before.lsn).positions.empty());
+    push_some(*one.range, 41, 44);
+    const RangeCopy after = one.copy(), changes = copy_since(one, before.lsn);
+    EXPECT_EQ(changes.lsn, 44U);
+    // Of 41 to 44: n % 7, 7 + n % 50, 60 + n % 3.
+    EXPECT_EQ(changes.positions,
+              (std::vector<std::uint64_t>{0, 1, 2, 6, 48, 49, 50, 51, 60, 61, 62}));
+    for (std::size_t i = 0; i < changes.positions.size(); ++i) {
+      const auto at = static_cast<std::size_t>(
+          std::ranges::find(after.positions, changes.positions[i]) - after.positions.begin());
+      const std::size_t bytes = spec.value_bytes();
+      EXPECT_EQ(changes.updates[i], after.updates[at]);
+      EXPECT_EQ(std::memcmp(&changes.values[i * bytes], &after.values[at * bytes], bytes), 0);
+    }
+    const auto count = count_changes(one.small.memory, one.range->header(), before.lsn, soon());
+    ASSERT_TRUE(count.ok()) << count.status().to_string();
+    EXPECT_EQ(count->lsn, 44U);
+    EXPECT_EQ(count->changed * after.positions.size(), count->all * changes.positions.size());
+  }
+}
+
+// The index has only 16 bits of a row's LSN.
+TEST(PsRangeCopy, ARowIsNotTakenForOneThatChanged65536PushesLater) {
+  OneRange one({.name = "n", .kind = TableKind::kDirect, .rows = 9, .dtype = Dtype::kInt64});
+  constexpr std::uint64_t kLast = 65'540;
+  for (std::uint64_t n = 1; n <= kLast; ++n) {
+    apply(*one.range, push_of(0, n, 0, {n == 1 ? 4U : 5U}, std::vector<std::int64_t>{1}, 0));
+    one.writer->release_log();
+  }
+  EXPECT_EQ(copy_since(one, kLast - 10).positions, std::vector<std::uint64_t>{5});
+  EXPECT_EQ(copy_since(one, 1).positions, std::vector<std::uint64_t>{5});
+  EXPECT_EQ(copy_since(one, 0).positions, (std::vector<std::uint64_t>{4, 5}));
+}
+
+TEST(PsRangeCopy, OfADenseRangeAllHasChangedOrNothing) {
+  OneRange one(specs()[2]);
+  push_some(*one.range, 1, 3);
+  const RangeHeader& header = one.range->header();
+  const auto same = count_changes(one.small.memory, header, 3, soon());
+  const auto other = count_changes(one.small.memory, header, 2, soon());
+  EXPECT_EQ(same->changed, 0U);
+  EXPECT_GT(other->changed, 0U);
+  EXPECT_EQ(other->changed, other->all);
+}
+
+TEST(PsRangeCopy, WhatWasSavedIsKnownByItsStep) {
+  const OneRange one(specs()[0]);
+  const RangeHeader& header = one.range->header();
+  EXPECT_EQ(saved_lsn(header, 0), std::nullopt);
+  note_saved(one.small.memory, header, 9, 2);
+  EXPECT_EQ(saved_lsn(header, 2), 9U);
+  EXPECT_EQ(saved_lsn(header, 1), std::nullopt);
+  EXPECT_EQ(saved_lsn(header, 0), std::nullopt);
+}
+
 TEST(PsRangeCopy, WhatDoesNotFitIsRefused) {
   OneRange one(specs()[0]);
   push_some(*one.range, 1, 5);
