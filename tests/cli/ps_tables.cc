@@ -1,9 +1,11 @@
 // A worker of a job with a parameter server: trains tables of all kinds with gradients that are a
 // function of the step, so that one worker gives the same bits however the job is interrupted.
-// usage: ps_tables FIRST END [FILE]: steps FIRST to END - 1; prints a digest of all tables, then
-// waits until FILE exists. PS_DIM, PS_DTYPE=float64, PS_OPTIMIZER=sgd open table users otherwise.
+// usage: ps_tables FIRST END [FILE [END FILE]...]: steps FIRST to END - 1; prints a digest of all
+// tables, then waits until FILE exists, and goes on to the next END. PS_DIM, PS_DTYPE=float64,
+// PS_OPTIMIZER=sgd open table users otherwise.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -97,35 +99,43 @@ int main(int argc, char** argv) {
   const ps::Table still = *opened;
 
   std::vector<float> dense(kElements);
-  for (std::int64_t step = std::atoll(argv[1]); step < std::atoll(argv[2]); ++step) {
-    push_rows(client, users, step, 11);
-    push_rows(client, tags, step, 13);
-    if (step % 8 == 0) {
-      for (std::size_t i = 0; i < dense.size(); ++i)
-        dense[i] = static_cast<float>((static_cast<std::size_t>(step) + i) % 13) / 8;
-      must(client.push(top, std::as_bytes(std::span(dense)), {.lr = 0.125}).status(), "push");
+  const auto train = [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t step = first; step < end; ++step) {
+      push_rows(client, users, step, 11);
+      push_rows(client, tags, step, 13);
+      if (step % 8 == 0) {
+        for (std::size_t i = 0; i < dense.size(); ++i)
+          dense[i] = static_cast<float>((static_cast<std::size_t>(step) + i) % 13) / 8;
+        must(client.push(top, std::as_bytes(std::span(dense)), {.lr = 0.125}).status(), "push");
+      }
+      must(client.flush(), "flush");
     }
-    must(client.flush(), "flush");
-  }
-  std::uint64_t digest = 0xcbf29ce484222325ULL;
-  std::vector<std::int64_t> ids(kIds);
-  std::iota(ids.begin(), ids.end(), 0);
-  for (const Rows& rows : {users, tags}) {
-    std::vector<std::byte> bytes(ids.size() * client.spec_of(rows.table).value_bytes());
-    must(client.pull(rows.table, ids, bytes), "pull");
-    add_to(digest, bytes);
-  }
-  must(client.pull(top, std::as_writable_bytes(std::span(dense))), "pull");
-  add_to(digest, std::as_bytes(std::span(dense)));
-  std::vector<float> initial(10);
-  must(client.pull(still, std::as_writable_bytes(std::span(initial))), "pull");
-  add_to(digest, std::as_bytes(std::span(initial)));
-  std::printf("digest %016llx\n", static_cast<unsigned long long>(digest));
-  std::fflush(stdout);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  while (argc > 3 && ::access(argv[3], F_OK) != 0) {
-    if (std::chrono::steady_clock::now() > end) return 4;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto print_digest = [&] {
+    std::uint64_t digest = 0xcbf29ce484222325ULL;
+    std::vector<std::int64_t> ids(kIds);
+    std::iota(ids.begin(), ids.end(), 0);
+    for (const Rows& rows : {users, tags}) {
+      std::vector<std::byte> bytes(ids.size() * client.spec_of(rows.table).value_bytes());
+      must(client.pull(rows.table, ids, bytes), "pull");
+      add_to(digest, bytes);
+    }
+    must(client.pull(top, std::as_writable_bytes(std::span(dense))), "pull");
+    add_to(digest, std::as_bytes(std::span(dense)));
+    std::vector<float> initial(10);
+    must(client.pull(still, std::as_writable_bytes(std::span(initial))), "pull");
+    add_to(digest, std::as_bytes(std::span(initial)));
+    std::printf("digest %016llx\n", static_cast<unsigned long long>(digest));
+    std::fflush(stdout);
+  };
+  for (int at = 1; at + 1 < argc; at += 2) {
+    train(std::atoll(argv[std::max(1, at - 1)]), std::atoll(argv[at + 1]));
+    print_digest();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (argc > at + 2 && ::access(argv[at + 2], F_OK) != 0) {
+      if (std::chrono::steady_clock::now() > end) return 4;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   return 0;
 }
