@@ -113,6 +113,7 @@ base::Result<Description> parse(std::string_view text, std::span<const std::byte
   REGROUP_RETURN_IF_ERROR(take(json, "uring", &out.writing.uring));
   REGROUP_RETURN_IF_ERROR(take(json, "fenced", &out.fenced));
   REGROUP_RETURN_IF_ERROR(take(json, "commit", &out.commit));
+  REGROUP_RETURN_IF_ERROR(take(json, "base", &out.base));
   out.writing.commits = out.commit;
   REGROUP_RETURN_IF_ERROR(take_part(json, memory, &out.part));
   if (out.directory.empty()) return wrong("directory");

@@ -21,6 +21,9 @@ struct Description {
   checkpoint::hdf5::WriteOptions writing;
   bool fenced = false;  // write only while the directory's LOCK names the part's job
   bool commit = true;   // commit after writing; false: another writer commits
+  // Of save-tables: a checkpoint that an earlier call with the same memory has written; it need not
+  // write again what has not changed since. 0: none.
+  proto::Step base = 0;
 };
 
 // kInvalidArgument: not JSON, a value out of range, or bytes outside `memory`.

@@ -4,8 +4,9 @@
 // write FD < DESCRIPTION
 //   Writes a checkpoint from the arena FD; prints its step.
 // save-tables MEMORY < DESCRIPTION
-//   Writes a checkpoint of the tables in a parameter server's MEMORY, as regroup-ps has it; prints
-//   its step. Ignores the signals that allocators send: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2.
+//   Writes a checkpoint of the tables in a parameter server's MEMORY, as regroup-ps has it, or of
+//   what has changed since the checkpoint `base`; prints its step. Ignores the signals that
+//   allocators send: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2.
 // load-tables MEMORY PATH
 //   Puts the tables of the checkpoint PATH into empty MEMORY, which no server has yet.
 // owner DIRECTORY JOB
@@ -49,6 +50,7 @@
 #include "base/job_signals.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "checkpoint/chain.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
@@ -64,6 +66,8 @@ using base::Status;
 
 constexpr std::size_t kLargest = 256 << 20;  // bytes of a description
 constexpr int kAnotherJobs = 3;              // exit status
+// Checkpoints of changes between two whole ones: a start reads them all.
+constexpr std::size_t kMostChanges = 8;
 constexpr std::chrono::seconds kSignOfLife(1);
 
 void say(const std::string& sentence) { fmt::print(stderr, "{}\n", base::escaped_lines(sentence)); }
@@ -178,14 +182,29 @@ base::Result<std::vector<collective::ps::MappedShard>> map_shards(std::string_vi
   return out;
 }
 
+// What a checkpoint of changes may begin with; empty if the next one should be whole.
+std::optional<persist::TablesBase> base_of(const persist::Description& what) {
+  if (what.base == 0) return std::nullopt;
+  const auto chain = checkpoint::open_chain(
+      fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.base)));
+  if (!chain.ok() || chain->size() > kMostChanges) return std::nullopt;
+  persist::TablesBase out{.step = what.base};
+  for (std::size_t i = 1; i < chain->size(); ++i)
+    out.changed_bytes += bytes_of_files((*chain)[i].manifest());
+  return out;
+}
+
 Status save_tables(std::string_view memory) {
   base::ignore_signals_of_jobs();  // the tables are saved once the job has ended
   REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
   REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
   REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
   what.writing.moved = signs_of_life();
-  REGROUP_ASSIGN_OR_RETURN(auto image, persist::copy_tables(shards, what.writing.moved));
-  what.part.about.content = checkpoint::Content::kTables;
+  REGROUP_ASSIGN_OR_RETURN(auto image,
+                           persist::copy_tables(shards, what.writing.moved, base_of(what)));
+  checkpoint::Manifest& about = what.part.about;
+  about.content = image.changes ? checkpoint::Content::kTableChanges : checkpoint::Content::kTables;
+  about.base = image.changes ? what.base : 0;
   what.part.pieces = std::move(image.pieces);
   const auto check_owner = [&] {
     return checkpoint::check_owner(what.directory, what.part.about.job);
@@ -198,13 +217,14 @@ Status save_tables(std::string_view memory) {
     return owner;
   }
   REGROUP_RETURN_IF_ERROR(store->commit(what.part));
+  note_saved(image, about.step);
   return tell_committed(what);
 }
 
 Status load_tables(std::string_view memory, const std::string& path) {
   REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
-  REGROUP_ASSIGN_OR_RETURN(const auto from, checkpoint::Checkpoint::open(path));
-  return persist::restore_tables(shards, from, signs_of_life());
+  REGROUP_ASSIGN_OR_RETURN(const auto chain, checkpoint::open_chain(path));
+  return persist::restore_tables(shards, chain, signs_of_life());
 }
 
 Status copy(const std::string& from, const std::string& to, const std::string& job,
@@ -261,7 +281,7 @@ Status newer(const std::string& directory, proto::Step after,
 // neither seed nor model.
 std::string made_by_other(const checkpoint::Checkpoint& opened) {
   const std::string& job = opened.manifest().job;
-  if (opened.manifest().content == checkpoint::Content::kTables) return "";  // for --ps-memory
+  if (checkpoint::has_tables(opened.manifest())) return "";  // for --ps-memory
   if (job == checkpoint::kImportJob) return "`regroup checkpoint import`";
   return opened.find("regroup.pieces") ? "" : fmt::format("{:?}, not by a job", job);
 }
@@ -273,7 +293,7 @@ base::Result<std::string> described(const std::string& path) {
                               {"step", manifest.step},
                               {"seed", manifest.seed},
                               {"shards", manifest.shards},
-                              {"tables", manifest.content == checkpoint::Content::kTables},
+                              {"tables", checkpoint::has_tables(manifest)},
                               {"made_by_other", made_by_other(opened)},
                               {"fingerprint", manifest.fingerprint}};
   return out.dump();

@@ -127,14 +127,18 @@ class TableImage {
   const TableSpec& spec_;
 };
 
-// A range as of one moment, whatever happens to servers.
-base::Result<RangeCopy> copy_one(std::span<const MappedShard> shards, std::size_t shard,
-                                 const RangeHeader& header) {
+// What `look(deadline)` returns, which pauses the server of `shard`, whatever happens to servers.
+template <class Look>
+auto look_at(std::span<const MappedShard> shards, std::size_t shard, const Look& look)
+    -> decltype(look(base::TimePoint())) {
   const base::TimePoint end = base::SystemClock().now() + kServerLimit;
   for (;;) {
-    base::Result<RangeCopy> copy = copy_range(shards[shard].store, header, end);
+    auto out = look(end);
     const base::TimePoint now = base::SystemClock().now();
-    if (copy.code() != base::Code::kUnavailable || now >= end) return copy;
+    if (out.code() != base::Code::kUnavailable || now >= end) {
+      if (out.ok()) return out;
+      return Status(out.code(), fmt::format("shard {}: {}", shard, out.status().message()));
+    }
     // At the end of a job there is no next server.
     const auto settled = ShardServer::attach(shards, shard, std::min(end, now + kTakeover));
     if (!settled.ok() && settled.code() != base::Code::kDeadlineExceeded) return settled.status();
@@ -142,53 +146,103 @@ base::Result<RangeCopy> copy_one(std::span<const MappedShard> shards, std::size_
   }
 }
 
-// Reads tensors of one table and puts them into its ranges.
+// A range of the stores, and what of it is copied.
+struct RangeToCopy {
+  std::size_t shard = 0;
+  const RangeHeader* header = nullptr;
+  std::optional<std::uint64_t> since;  // only rows that have changed since this LSN
+  bool left_out = false;               // `lsn` is that of the base
+  std::uint64_t lsn = 0;
+};
+
+base::Result<std::vector<RangeToCopy>> ranges_to_copy(std::span<const MappedShard> shards) {
+  std::vector<RangeToCopy> out;
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    REGROUP_ASSIGN_OR_RETURN(const auto headers, ranges_in(shards[shard].store));
+    for (const RangeHeader* const header : headers) out.push_back({shard, header, {}, false, 0});
+  }
+  return out;
+}
+
+// The same for what has changed since `base`; nothing if the base is not known, or too much has
+// changed.
+base::Result<std::optional<std::vector<RangeToCopy>>> changes_to_copy(
+    std::span<const MappedShard> shards, const TablesBase& base,
+    const std::function<void()>& sign) {
+  REGROUP_ASSIGN_OR_RETURN(std::vector<RangeToCopy> out, ranges_to_copy(shards));
+  std::uint64_t changed = base.changed_bytes, all = 0;
+  std::map<std::string, bool> dense;  // whether it has changed
+  for (RangeToCopy& one : out) {
+    one.since = saved_lsn(*one.header, base.step);
+    // A range that was made since has been noted with no step.
+    const bool made = one.header->saved_step.load(std::memory_order_acquire) == 0;
+    if (!one.since && !made) return std::optional<std::vector<RangeToCopy>>();
+    REGROUP_ASSIGN_OR_RETURN(
+        const RangeChanges changes, look_at(shards, one.shard, [&](base::TimePoint end) {
+          return count_changes(shards[one.shard].store, *one.header, one.since.value_or(0), end);
+        }));
+    REGROUP_ASSIGN_OR_RETURN(const TableSpec spec, spec_of(*one.header));
+    if (spec.kind == TableKind::kDense) dense[spec.name] |= made || changes.lsn != one.since;
+    one.lsn = changes.lsn;
+    changed += made ? changes.all : changes.changed;
+    all += changes.all;
+    sign();
+  }
+  if (changed > all / 2) return std::optional<std::vector<RangeToCopy>>();
+  for (RangeToCopy& one : out) {
+    REGROUP_ASSIGN_OR_RETURN(const TableSpec spec, spec_of(*one.header));
+    if (spec.kind == TableKind::kDense) one.left_out = !dense[spec.name];
+  }
+  return std::optional(std::move(out));
+}
+
+// Reads tensors of one table.
 class TableReader {
  public:
   TableReader(const checkpoint::Checkpoint& from, const TableSpec& spec)
-      : from_(from), spec_(spec) {}
+      : from_(&from), spec_(&spec) {}
 
   // All of a tensor, which must have that type and, but for `rows` in dimension 0, that shape.
   template <class T>
-  Status read(const char* what, const char* dtype, std::uint64_t& rows, std::vector<T>& out) {
+  Status read(const char* what, const char* dtype, std::uint64_t& rows, std::vector<T>& out) const {
     REGROUP_ASSIGN_OR_RETURN(const std::size_t tensor, find(what, dtype, 1));
-    rows = from_.manifest().tensors[tensor].shape[0];
+    rows = from_->manifest().tensors[tensor].shape[0];
     out.resize(rows);
-    return from_.read(tensor, std::as_writable_bytes(std::span(out)));
+    return from_->read(tensor, std::as_writable_bytes(std::span(out)));
   }
   Status read(const char* what, const char* dtype, const Box& box, std::size_t bytes,
-              std::vector<std::byte>& out) {
+              std::vector<std::byte>& out) const {
     out.resize(bytes);
     if (bytes == 0) return {};
     REGROUP_ASSIGN_OR_RETURN(const std::size_t tensor, find(what, dtype, box.count.size()));
-    if (!checkpoint::lies_within(box, from_.manifest().tensors[tensor].shape) ||
+    if (!checkpoint::lies_within(box, from_->manifest().tensors[tensor].shape) ||
         checkpoint::volume_of(box.count).value_or(0) * *checkpoint::size_of_dtype(dtype) != bytes)
       return wrong(what);
-    return from_.read(tensor, box, out);
+    return from_->read(tensor, box, out);
   }
   [[nodiscard]] Status wrong(const char* what) const {
-    return base::data_loss(fmt::format("{}: tensor {}/{} does not fit table {}", from_.path(),
-                                       spec_.name, what, spec_.name));
+    return base::data_loss(fmt::format("{}: tensor {}/{} does not fit table {}", from_->path(),
+                                       spec_->name, what, spec_->name));
   }
 
  private:
-  base::Result<std::size_t> find(const char* what, const char* dtype, std::size_t rank) {
-    const auto tensor = from_.find(fmt::format("{}/{}", spec_.name, what));
-    if (!tensor || from_.manifest().tensors[*tensor].dtype != dtype ||
-        from_.manifest().tensors[*tensor].shape.size() != rank)
+  base::Result<std::size_t> find(const char* what, const char* dtype, std::size_t rank) const {
+    const auto tensor = from_->find(fmt::format("{}/{}", spec_->name, what));
+    if (!tensor || from_->manifest().tensors[*tensor].dtype != dtype ||
+        from_->manifest().tensors[*tensor].shape.size() != rank)
       return wrong(what);
     return *tensor;
   }
 
-  const checkpoint::Checkpoint& from_;
-  const TableSpec& spec_;
+  const checkpoint::Checkpoint* from_;
+  const TableSpec* spec_;
 };
 
 class Restorer {
  public:
   Restorer(std::span<const std::unique_ptr<ShardServer>> servers,
-           const checkpoint::Checkpoint& from, const std::function<void()>& sign)
-      : servers_(servers), from_(from), sign_(sign) {}
+           std::span<const checkpoint::Checkpoint> chain, const std::function<void()>& sign)
+      : servers_(servers), chain_(chain), sign_(sign) {}
 
   Status restore(const TableSpec& spec) {
     std::map<std::uint64_t, Range*> ranges;  // by first position
@@ -204,7 +258,7 @@ class Restorer {
 
  private:
   Status restore_dense(const TableSpec& spec, const std::map<std::uint64_t, Range*>& ranges) {
-    TableReader reader(from_, spec);
+    const TableReader reader(newest_with(spec, "values"), spec);
     std::uint64_t slices = 0;
     std::vector<std::uint32_t> updates;
     std::vector<std::byte> values, state;
@@ -225,54 +279,118 @@ class Restorer {
     return {};
   }
 
-  Status restore_rows(const TableSpec& spec, const std::map<std::uint64_t, Range*>& ranges) {
-    TableReader reader(from_, spec);
-    std::uint64_t rows = 0, counted = 0;
-    std::vector<std::int64_t> ids;
-    std::vector<std::uint32_t> updates;
-    REGROUP_RETURN_IF_ERROR(reader.read("ids", "int64", rows, ids));
-    REGROUP_RETURN_IF_ERROR(reader.read("updates", "uint32", counted, updates));
-    std::vector<std::uint64_t> positions;
-    positions.reserve(rows);
-    for (const std::int64_t id : ids) positions.push_back(position_of(spec.kind, id));
-    if (counted != rows || !std::ranges::is_sorted(positions, std::less_equal()))
-      return reader.wrong("ids");
-    std::size_t first = 0;
-    for (const auto& [begin, range] : ranges) {
-      const auto end = std::ranges::upper_bound(positions, range->header().positions.last);
-      const auto last = static_cast<std::size_t>(end - positions.begin());
-      REGROUP_RETURN_IF_ERROR(restore_rows(spec, reader, *range, first,
-                                           std::span(positions).subspan(first, last - first),
-                                           std::span(updates).subspan(first, last - first)));
-      first = last;
+  // The newest checkpoint that has the table; the last one does unless nothing has changed since.
+  [[nodiscard]] const checkpoint::Checkpoint& newest_with(const TableSpec& spec,
+                                                          const char* what) const {
+    for (std::size_t i = chain_.size(); i-- > 0;) {
+      if (chain_[i].find(fmt::format("{}/{}", spec.name, what))) return chain_[i];
     }
-    return first == rows ? Status() : reader.wrong("ids");
+    return chain_.back();
   }
-  Status restore_rows(const TableSpec& spec, TableReader& reader, Range& range, std::size_t first,
-                      std::span<const std::uint64_t> positions,
-                      std::span<const std::uint32_t> updates) {
-    const std::size_t most = std::max<std::size_t>(1, kReadBytes / spec.value_bytes());
-    const std::uint64_t words = spec.state_bytes() / sizeof(float);
-    std::vector<std::byte> values, state;
-    std::size_t at = 0;
-    do {  // a range without rows is restored, too
-      const std::size_t count = std::min(most, positions.size() - at);
-      REGROUP_RETURN_IF_ERROR(reader.read("values", name_of(spec.dtype),
-                                          Box{{first + at, 0}, {count, spec.dim}},
-                                          count * spec.value_bytes(), values));
-      REGROUP_RETURN_IF_ERROR(reader.read("state", "float32", Box{{first + at, 0}, {count, words}},
-                                          count * spec.state_bytes(), state));
-      REGROUP_RETURN_IF_ERROR(range.restore(
-          {positions.subspan(at, count), updates.subspan(at, count), values, state}, step()));
-      at += count;
-      sign_();
-    } while (at < positions.size());
+
+  Status restore_rows(const TableSpec& spec, const std::map<std::uint64_t, Range*>& ranges) {
+    std::vector<RowSource> sources;
+    for (const checkpoint::Checkpoint& from : chain_) {
+      if (!from.find(spec.name + "/ids") && &from != &chain_.back()) continue;
+      RowSource& source = sources.emplace_back(TableReader(from, spec));
+      REGROUP_RETURN_IF_ERROR(source.read_ids(spec));
+    }
+    for (const auto& [begin, range] : ranges)
+      REGROUP_RETURN_IF_ERROR(restore_rows(spec, sources, *range));
+    for (const RowSource& source : sources) {
+      if (source.next != source.positions.size()) return source.reader.wrong("ids");
+    }
     return {};
   }
-  [[nodiscard]] std::uint64_t step() const { return from_.manifest().step; }
+
+  // Rows of one checkpoint of the chain.
+  struct RowSource {
+    explicit RowSource(TableReader its) : reader(its) {}
+    Status read_ids(const TableSpec& spec) {
+      std::uint64_t rows = 0, counted = 0;
+      std::vector<std::int64_t> ids;
+      REGROUP_RETURN_IF_ERROR(reader.read("ids", "int64", rows, ids));
+      REGROUP_RETURN_IF_ERROR(reader.read("updates", "uint32", counted, updates));
+      positions.reserve(rows);
+      for (const std::int64_t id : ids) positions.push_back(position_of(spec.kind, id));
+      if (counted != rows || !std::ranges::is_sorted(positions, std::less_equal()))
+        return reader.wrong("ids");
+      return {};
+    }
+    // Of the rows from `first` to `next`, one after another.
+    Status read_rows(const TableSpec& spec) {
+      const std::uint64_t words = spec.state_bytes() / sizeof(float), count = next - first;
+      REGROUP_RETURN_IF_ERROR(reader.read("values", name_of(spec.dtype),
+                                          Box{{first, 0}, {count, spec.dim}},
+                                          count * spec.value_bytes(), values));
+      return reader.read("state", "float32", Box{{first, 0}, {count, words}},
+                         count * spec.state_bytes(), state);
+    }
+
+    TableReader reader;
+    std::vector<std::uint64_t> positions;
+    std::vector<std::uint32_t> updates;
+    std::size_t first = 0, next = 0;
+    std::vector<std::byte> values, state;
+  };
+
+  // The next row of all sources, in the order of positions, at most at `last`: the index of the
+  // newest source that has it. Passes it in all of them.
+  static std::optional<std::size_t> take_next(std::vector<RowSource>& sources, std::uint64_t last) {
+    std::optional<std::size_t> newest;
+    std::uint64_t at = last;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const RowSource& source = sources[i];
+      if (source.next == source.positions.size() || source.positions[source.next] > at) continue;
+      at = source.positions[source.next];
+      newest = i;
+    }
+    for (RowSource& source : sources) {
+      if (newest && source.next < source.positions.size() && source.positions[source.next] == at)
+        ++source.next;
+    }
+    return newest;
+  }
+
+  Status restore_rows(const TableSpec& spec, std::vector<RowSource>& sources, Range& range) {
+    const std::size_t most = std::max<std::size_t>(1, kReadBytes / spec.value_bytes());
+    const std::uint64_t last = range.header().positions.last;
+    struct Row {
+      std::size_t source = 0, at = 0;
+    };
+    std::vector<Row> rows;
+    std::vector<std::uint64_t> positions;
+    std::vector<std::uint32_t> updates;
+    std::vector<std::byte> values, state;
+    do {  // a range without rows is restored, too
+      rows.clear(), positions.clear(), updates.clear(), values.clear(), state.clear();
+      for (RowSource& source : sources) source.first = source.next;
+      while (rows.size() < most) {
+        const auto source = take_next(sources, last);
+        if (!source) break;
+        rows.push_back({*source, sources[*source].next - 1});
+      }
+      for (RowSource& source : sources) REGROUP_RETURN_IF_ERROR(source.read_rows(spec));
+      for (const Row& row : rows) {
+        const RowSource& from = sources[row.source];
+        positions.push_back(from.positions[row.at]);
+        updates.push_back(from.updates[row.at]);
+        const auto add = [&](const std::vector<std::byte>& all, std::size_t bytes, auto& out) {
+          const auto at = all.begin() + static_cast<std::ptrdiff_t>((row.at - from.first) * bytes);
+          out.insert(out.end(), at, at + static_cast<std::ptrdiff_t>(bytes));
+        };
+        add(from.values, spec.value_bytes(), values);
+        add(from.state, spec.state_bytes(), state);
+      }
+      REGROUP_RETURN_IF_ERROR(range.restore({positions, updates, values, state}, step()));
+      sign_();
+    } while (rows.size() == most);
+    return {};
+  }
+  [[nodiscard]] std::uint64_t step() const { return chain_.back().manifest().step; }
 
   const std::span<const std::unique_ptr<ShardServer>> servers_;
-  const checkpoint::Checkpoint& from_;
+  const std::span<const checkpoint::Checkpoint> chain_;  // the last one has the newest rows
   const std::function<void()>& sign_;
 };
 
@@ -317,7 +435,7 @@ base::Result<std::vector<TableSpec>> specs_of(std::string_view text) {
   return out;
 }
 
-TablesImage image_of(std::vector<RangeCopy> copies) {
+TablesImage image_of(std::vector<RangeCopy> copies, std::vector<TableSpec> others) {
   TablesImage out;
   out.copies = std::move(copies);
   std::ranges::sort(out.copies, {}, [](const RangeCopy& copy) {
@@ -331,6 +449,8 @@ TablesImage image_of(std::vector<RangeCopy> copies) {
     TableImage(out, std::span(out.copies).subspan(i, end - i)).add();
     i = end;
   }
+  specs.insert(specs.end(), others.begin(), others.end());
+  std::ranges::sort(specs, {}, &TableSpec::name);
   out.specs = to_json(specs);
   out.pieces.push_back({kSpecsName,
                         "uint8",
@@ -341,27 +461,43 @@ TablesImage image_of(std::vector<RangeCopy> copies) {
 }
 
 base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
-                                      const std::function<void()>& sign) {
+                                      const std::function<void()>& sign,
+                                      const std::optional<TablesBase>& base) {
   // In mode sync ranges of one moment each would not be the tables of one step.
   REGROUP_ASSIGN_OR_RETURN(const StepHold hold,
                            StepHold::take(shards, base::SystemClock().now() + kServerLimit));
+  std::optional<std::vector<RangeToCopy>> ranges;
+  if (base) {
+    REGROUP_ASSIGN_OR_RETURN(ranges, changes_to_copy(shards, *base, sign));
+  }
+  const bool changes = ranges.has_value();
+  if (!changes) {
+    REGROUP_ASSIGN_OR_RETURN(ranges, ranges_to_copy(shards));
+  }
   std::vector<RangeCopy> copies;
+  std::vector<TablesImage::SavedRange> saved;
+  std::map<std::string, TableSpec> others;  // tables of which nothing has changed
   std::map<std::string, std::pair<TableSpec, std::vector<PositionRange>>>
       dense;  // ranges that are there
-  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
-    REGROUP_ASSIGN_OR_RETURN(const auto headers, ranges_in(shards[shard].store));
-    for (const RangeHeader* const header : headers) {
-      base::Result<RangeCopy> copy = copy_one(shards, shard, *header);
-      if (!copy.ok())
-        return Status(copy.code(), fmt::format("shard {}: {}", shard, copy.status().message()));
-      if (copy->spec.kind == TableKind::kDense) {
-        auto& [spec, ranges] = dense[copy->spec.name];
-        spec = copy->spec;
-        ranges.push_back(copy->range);
-      }
-      copies.push_back(std::move(*copy));
-      sign();
+  for (const RangeToCopy& one : *ranges) {
+    const StoreMemory& store = shards[one.shard].store;
+    saved.push_back({&store, one.header, one.lsn});
+    if (one.left_out) {
+      REGROUP_ASSIGN_OR_RETURN(const TableSpec spec, spec_of(*one.header));
+      others[spec.name] = spec;
+      continue;
     }
+    REGROUP_ASSIGN_OR_RETURN(RangeCopy copy, look_at(shards, one.shard, [&](base::TimePoint end) {
+                               return copy_range(store, *one.header, end, one.since);
+                             }));
+    saved.back().lsn = copy.lsn;
+    if (copy.spec.kind == TableKind::kDense) {
+      auto& [spec, there] = dense[copy.spec.name];
+      spec = copy.spec;
+      there.push_back(copy.range);
+    }
+    copies.push_back(std::move(copy));
+    sign();
   }
   // A table that is being opened may lack some.
   const auto& header = *reinterpret_cast<const StoreHeader*>(shards.front().store.at(0));
@@ -372,7 +508,11 @@ base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
         copies.push_back(initial_copy(there.first, range, header.job_seed));
     }
   }
-  TablesImage image = image_of(std::move(copies));
+  std::vector<TableSpec> unchanged;
+  for (auto& [name, spec] : others) unchanged.push_back(std::move(spec));
+  TablesImage image = image_of(std::move(copies), std::move(unchanged));
+  image.changes = changes;
+  image.ranges = std::move(saved);
   if (const std::uint64_t step = hold.step(); step != 0) {
     image.step = {step};
     image.pieces.push_back(
@@ -381,10 +521,17 @@ base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
   return image;
 }
 
-Status restore_tables(std::span<const MappedShard> shards, const checkpoint::Checkpoint& from,
+void note_saved(const TablesImage& image, proto::Step step) {
+  for (const auto& [memory, header, lsn] : image.ranges)
+    collective::ps::note_saved(*memory, *header, lsn, step);
+}
+
+Status restore_tables(std::span<const MappedShard> shards,
+                      std::span<const checkpoint::Checkpoint> chain,
                       const std::function<void()>& sign) {
+  const checkpoint::Checkpoint& from = chain.back();
   const auto tensor = from.find(kSpecsName);
-  if (from.manifest().content != checkpoint::Content::kTables || !tensor) {
+  if (!checkpoint::has_tables(from.manifest()) || !tensor) {
     return base::invalid_argument(
         fmt::format("{}: expected tables of a parameter server, got none", from.path()));
   }
@@ -397,7 +544,7 @@ Status restore_tables(std::span<const MappedShard> shards, const checkpoint::Che
         auto server, ShardServer::attach(shards, shard, base::SystemClock().now() + kServerLimit));
     servers.push_back(std::move(server));
   }
-  Restorer restorer(servers, from, sign);
+  Restorer restorer(servers, chain, sign);
   for (const TableSpec& spec : specs) REGROUP_RETURN_IF_ERROR(restorer.restore(spec));
   if (const auto steps = from.find(kStepName)) {
     std::uint64_t step = 0;

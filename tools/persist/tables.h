@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,21 +36,43 @@ struct TablesImage {
   std::deque<std::vector<std::int64_t>> ids;
   std::string specs;
   std::vector<std::uint64_t> step;  // of mode sync: one, the number of steps that all tables have
+  bool changes = false;             // it has only what changed since the base
+  // All ranges of the stores, and the pushes that the base and this image have of each.
+  struct SavedRange {
+    const collective::ps::StoreMemory* memory = nullptr;
+    const collective::ps::RangeHeader* header = nullptr;
+    std::uint64_t lsn = 0;
+  };
+  std::vector<SavedRange> ranges;
 };
-// The tensors of copies, in any order, of all ranges of their tables.
-[[nodiscard]] TablesImage image_of(std::vector<collective::ps::RangeCopy> copies);
+// The tensors of copies, in any order, of all ranges of their tables. `others`: tables of which
+// nothing has changed.
+[[nodiscard]] TablesImage image_of(std::vector<collective::ps::RangeCopy> copies,
+                                   std::vector<collective::ps::TableSpec> others = {});
+
+// The newest checkpoint that note_saved() knows, and the bytes of the changes up to it since the
+// last whole one.
+struct TablesBase {
+  proto::Step step = 0;
+  std::uint64_t changed_bytes = 0;
+};
 
 // Copies all tables, each range as of a moment of its own; in mode sync, in which no step is
-// applied meanwhile, all of one step. `shards`: all of the host, mapped for writing. Calls `sign`
-// for each range. Where a server has died in the middle of a push, applies the log unless the next
-// server does. kDeadlineExceeded: a server hangs for a minute.
+// applied meanwhile, all of one step. `shards`: all of the host, mapped for writing. With `base`
+// copies what has changed since, unless these changes and those before are more than half of the
+// tables. Calls `sign` for each range. Where a server has died in the middle of a push, applies the
+// log unless the next server does. kDeadlineExceeded: a server hangs for a minute.
 [[nodiscard]] base::Result<TablesImage> copy_tables(
-    std::span<const collective::ps::MappedShard> shards, const std::function<void()>& sign);
+    std::span<const collective::ps::MappedShard> shards, const std::function<void()>& sign,
+    const std::optional<TablesBase>& base = {});
+// Notes that the checkpoint of step `step` has the tables of `image`.
+void note_saved(const TablesImage& image, proto::Step step);
 
-// Puts the tables of a checkpoint into empty stores, which no server has yet. kResourceExhausted:
-// they do not fit. kDataLoss: the checkpoint is damaged.
+// Puts the tables of a checkpoint into empty stores, which no server has yet. `chain`: as
+// checkpoint::open_chain() has it. kResourceExhausted: they do not fit. kDataLoss: the checkpoint
+// is damaged.
 [[nodiscard]] base::Status restore_tables(std::span<const collective::ps::MappedShard> shards,
-                                          const checkpoint::Checkpoint& from,
+                                          std::span<const checkpoint::Checkpoint> chain,
                                           const std::function<void()>& sign);
 
 }  // namespace regroup::persist
