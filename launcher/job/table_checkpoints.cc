@@ -70,7 +70,8 @@ void TableCheckpoints::finish(const std::function<void()>& then) {
   process::call_off(period_);
   if (options_.plan.every == 0 || !loaded_) return then();
   if (process_) return now_.push_back([this, then](const auto&) { finish(then); });
-  if (events_.version() == saved_version_) return then();
+  if (events_.version() == saved_version_ && !newest_has_base_) return then();
+  last_ = true;
   save([this, then](const base::Result<std::string>& saved) {
     if (!saved.ok()) unsaved_ = "the tables are not saved: " + saved.status().message();
     then();
@@ -102,6 +103,7 @@ std::string TableCheckpoints::description() const {
                            {"shards", 1},
                            {"keep_last", plan.keep_last},
                            {"keep_every", plan.keep_every},
+                           {"base", last_ ? 0 : base_},
                            {"tensors", nlohmann::json::array()}};
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -111,7 +113,8 @@ void TableCheckpoints::on_written(const Status& status) {
       status.ok() ? base::internal_error("regroup-persist has written nothing") : status;
   if (committed_) {  // what fails after that undoes nothing
     const std::chrono::duration<double> time = base::SystemClock().now() - began_;
-    newest_ = writing_;
+    newest_has_base_ = base_ != 0 && !last_;
+    newest_ = base_ = writing_;
     saved_version_ = writing_version_;
     answer = fmt::format("checkpoint of step {}: in {} after {:.2f} s", newest_,
                          options_.plan.directory, time.count());

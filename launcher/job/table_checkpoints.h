@@ -84,6 +84,10 @@ class TableCheckpoints {
   bool loaded_;             // all tables are in the memory
   base::TimePoint began_{};
   proto::Step newest_ = 0, writing_ = 0;
+  proto::Step base_ = 0;          // the newest one of this memory; 0: none
+  bool newest_has_base_ = false;  // perhaps: the writer decides
+  // The job is over: the last checkpoint has no base, so that others than jobs can read it.
+  bool last_ = false;
   std::uint64_t attempts_ = 0;
   std::uint64_t saved_version_ = 0, writing_version_ = 0;
   std::vector<Saved> now_, next_;  // for what is being written, and for the one after that
