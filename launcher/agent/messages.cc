@@ -11,6 +11,7 @@ template class base::Variant<
     agent::Done, agent::Services, agent::StreamData, agent::WindowUpdate, agent::Membership,
     agent::StartAgents, agent::AddRoute, agent::EndAgent, agent::ChildEvent, agent::Relayed,
     agent::Gathered, agent::InventoryRequest, agent::InventoryReply, agent::UsageReport, agent::Ack,
-    agent::HostNotice, agent::QueryLocalCheckpoint, agent::LocalCheckpointReply>;
+    agent::HostNotice, agent::QueryLocalCheckpoint, agent::LocalCheckpointReply, agent::StartStore,
+    agent::QueryStore, agent::StoreStarted, agent::StoreReply, agent::StoreFailed>;
 
 }  // namespace regroup

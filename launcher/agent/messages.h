@@ -16,6 +16,7 @@
 #include "launcher/agent/host_notice.h"
 #include "launcher/agent/local_checkpoint_messages.h"
 #include "launcher/agent/node.h"
+#include "launcher/agent/store.h"
 #include "launcher/agent/tree_messages.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/process/process_table.h"
@@ -158,6 +159,7 @@ using Message =
                   UserMessage, Heartbeat, Done, Services, StreamData, WindowUpdate, Membership,
                   StartAgents, AddRoute, EndAgent, ChildEvent, Relayed, Gathered, InventoryRequest,
                   InventoryReply, UsageReport, Ack, HostNotice, QueryLocalCheckpoint,
-                  LocalCheckpointReply>;
+                  LocalCheckpointReply, StartStore, QueryStore, StoreStarted, StoreReply,
+                  StoreFailed>;
 
 }  // namespace regroup::agent

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/store.h"
 #include "launcher/process/job_record.h"
 #include "launcher/spec/request.h"
 #include "launcher/transport/job_secret.h"
@@ -48,6 +49,7 @@ struct NodeAgentOptions {
   std::function<void(const InventoryRequest& order, InventoryReply& answer)> inventory = {};
   LocalCheckpointQuery local_checkpoints = {};  // searches the host's own checkpoint directory
   metrics::UsageMeter::GpuReader read_gpu = {};
+  StoreFactory stores = {};  // none: this agent runs no part of a parameter server
 };
 
 struct Setup;

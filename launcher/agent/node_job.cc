@@ -79,7 +79,9 @@ NodeJob::NodeJob(Agent& agent, AgentLinks links, NodeStreams streams, const Setu
             link_->send(WindowUpdate{0, static_cast<std::uint32_t>(bytes), broken});
           })),
       node_(options.node),
-      suspended_by_(setup.suspended_by) {
+      suspended_by_(setup.suspended_by),
+      name_(setup.name),
+      stores_(options.stores) {
   if (setup.elastic && !setup.elastic->controller.empty() && link_->below()) {
     reparenting_ = std::make_unique<Reparenting>(
         agent.loop(), options, setup.elastic->controller,
@@ -142,6 +144,27 @@ void NodeJob::on(const AddApp& add) {
 
 void NodeJob::on(const DropApp& drop) { local_.drop_app(drop.number); }
 
+void NodeJob::on(const StartStore& order) {
+  if (store_) return;
+  if (!stores_) {
+    return link_->send(
+        StoreStarted{base::unavailable("this agent runs no parameter server"), {}, {}});
+  }
+  Store::Events events;
+  events.started = [this](const StoreStarted& started) { link_->send(started); };
+  events.said = [this](const std::string& text) { link_->send(UserMessage{text}); };
+  events.failed = [this](const std::string& why) { link_->send(StoreFailed{why}); };
+  events.over = [this] { return !needs_store_; };
+  store_ = stores_(agent_, name_, order, std::move(events));
+}
+
+void NodeJob::on(const QueryStore& query) {
+  const base::Result<std::string> answer =
+      store_ ? store_->answer(query)
+             : base::Result<std::string>(base::unavailable("no parameter server runs here"));
+  link_->send(StoreReply{query.query, answer.status(), answer.ok() ? *answer : std::string()});
+}
+
 void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 
 void NodeJob::on(const Signal& signal) {
@@ -152,7 +175,10 @@ void NodeJob::on(const Signal& signal) {
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
 
-void NodeJob::on(const EndHost&) { agent_.terminate(0); }
+void NodeJob::on(const EndHost&) {
+  agent_.terminate(0);
+  release_store();
+}
 
 void NodeJob::on(const StreamData& data) {
   if (data.stream == 0) input_->write(data.bytes, data.end);
@@ -186,6 +212,7 @@ bool NodeJob::on_signal(int signal) {
 // Handles a notice of the owner of the host. In an elastic job the controller makes the members
 // leave in time; a further notice may leave less time. In a fixed-size job it ends the members.
 void NodeJob::wanted_back(const HostNotice& notice) {
+  if (store_ && needs_store_) link_->send(StoreFailed{"this host ends: " + notice.why});
   if (!membership_) return agent_.terminate(1);
   const bool told = notice.within_ms != HostNotice::kNotSaid;
   const base::Duration within =
@@ -208,6 +235,13 @@ void NodeJob::end_all() {
   outputs_[2]->stop();
   links_.down->close();
   agent_.kill(1);
+  release_store();
+}
+
+// No member needs the store any more.
+void NodeJob::release_store() {
+  needs_store_ = false;
+  if (const auto then = std::exchange(then_finish_, nullptr)) finish(then);
 }
 
 void NodeJob::watch_life() {
@@ -224,9 +258,14 @@ void NodeJob::watch_life() {
   });
 }
 
-// The agents below are reached only through this one, so it stays until they have exited.
+// The agents below are reached only through this one, so it stays until they have exited. Members
+// of other hosts may use the store until the controller ends this host.
 void NodeJob::finish(const std::function<void()>& then) {
   watch_.stop();
+  if (store_ && needs_store_) {
+    then_finish_ = then;
+    return;
+  }
   const auto settled = [this, then] { links_.down->when_empty(then); };
   MembershipJob* const members = joining();
   members != nullptr ? members->finish(settled) : settled();

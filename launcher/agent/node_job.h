@@ -19,6 +19,7 @@
 #include "launcher/agent/node_agent.h"
 #include "launcher/agent/relay.h"
 #include "launcher/agent/reparenting.h"
+#include "launcher/agent/store.h"
 #include "launcher/agent/stream.h"
 #include "launcher/agent/uplink.h"
 #include "launcher/preempt/notice_watch.h"
@@ -56,6 +57,8 @@ class NodeJob final : public AgentJob {
   void on_message(const Message& message);
   void on(const AddApp& add);
   void on(const DropApp& drop);
+  void on(const StartStore& order);
+  void on(const QueryStore& query);
   void on(const StartSpace& start);
   void on(const Signal& signal);
   void on(const EndHost&);
@@ -68,6 +71,7 @@ class NodeJob final : public AgentJob {
   [[nodiscard]] MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
   void on_closed();
   void end_all();
+  void release_store();
   [[nodiscard]] bool may_move() const { return reparenting_ && link_->below(); }
   void watch_life();
   void leave_if_sent();
@@ -88,6 +92,11 @@ class NodeJob final : public AgentJob {
   const proto::NodeId node_;
   const std::vector<std::string> suspended_by_;  // notice sources at the time of Setup
   std::unique_ptr<Reparenting> reparenting_;     // of an elastic job, below another agent
+  const std::string name_;                       // of this host
+  const StoreFactory stores_;
+  std::unique_ptr<Store> store_;       // of the job's parameter server; null: not on this host
+  bool needs_store_ = true;            // members of other hosts may use it
+  std::function<void()> then_finish_;  // set by finish() while they may
   bool done_ = false;
 };
 

@@ -49,6 +49,7 @@ void RemoteNode::end(const base::Status& why) {
   if (checkpoint_reply_)
     std::exchange(checkpoint_reply_,
                   nullptr)({.status = why.ok() ? base::peer_lost("its agent has exited") : why});
+  end_store(why.ok() ? base::peer_lost("its agent has exited") : why);
   if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
@@ -116,6 +117,53 @@ void RemoteNode::on(const LocalCheckpointReply& found) {
 void RemoteNode::set_up(const Setup& setup) {
   checkpoint_reply_ = nullptr;
   send(setup);
+}
+
+void RemoteNode::start_store(const StartStore& order, StoreHandler started,
+                             std::function<void(const std::string&)> failed) {
+  if (state_ != State::kUp)
+    return started(
+        {base::unavailable(fmt::format("host {}: its agent is not running", name_)), {}, {}});
+  store_started_ = std::move(started);
+  store_failed_ = std::move(failed);
+  send(order);
+}
+
+void RemoteNode::query_store(QueryStore query, Answer then) {
+  if (state_ != State::kUp)
+    return then(base::unavailable(fmt::format("host {}: its agent is not running", name_)));
+  query.query = ++last_query_;
+  store_queries_.emplace(query.query, std::move(then));
+  send(query);
+}
+
+void RemoteNode::on(const StoreStarted& started) {
+  if (!store_started_) return;
+  StoreStarted said{{}, printable(started.address), printable(started.socket)};
+  if (!started.status.ok())
+    said.status = {started.status.code(),
+                   fmt::format("host {}: {}", name_, printable(started.status.message()))};
+  std::exchange(store_started_, nullptr)(said);
+}
+
+void RemoteNode::on(const StoreReply& reply) {
+  const auto query = store_queries_.extract(reply.query);
+  if (query.empty()) return;
+  if (reply.status.ok()) return query.mapped()(reply.text);
+  query.mapped()(base::Status(
+      reply.status.code(), fmt::format("host {}: {}", name_, printable(reply.status.message()))));
+}
+
+void RemoteNode::on(const StoreFailed& failed) {
+  if (const auto told = std::exchange(store_failed_, nullptr))
+    told(failed.why.empty() ? std::string()
+                            : fmt::format("host {}: {}", name_, printable(failed.why)));
+}
+
+void RemoteNode::end_store(const base::Status& why) {
+  store_failed_ = nullptr;  // `ended` tells of the host
+  if (const auto started = std::exchange(store_started_, nullptr)) started({why, {}, {}});
+  for (const auto& [number, then] : std::exchange(store_queries_, {})) then(why);
 }
 
 void RemoteNode::tell_membership(const proto::Message& message) {

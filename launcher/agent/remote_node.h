@@ -53,6 +53,13 @@ class RemoteNode final : public Node {
   using LocalCheckpointHandler = std::function<void(const LocalCheckpointReply&)>;
   void query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then);
   void set_up(const Setup& setup);
+  // After serve(), once: starts a store of the job's parameter server. `started` is called when it
+  // runs, or why not; `failed` if it, or its host, ends later.
+  using StoreHandler = std::function<void(const StoreStarted&)>;
+  void start_store(const StartStore& order, StoreHandler started,
+                   std::function<void(const std::string& why)> failed);
+  // Its reply, or an error if the host is lost first. The number of the query is set here.
+  void query_store(QueryStore query, Answer then);
   // Sends a membership message to the agent, in an elastic job.
   void tell_membership(const proto::Message& message);
   // `host`: its number in the job. `space` may be shared with other outputs.
@@ -94,6 +101,10 @@ class RemoteNode final : public Node {
   void on(const WindowUpdate& update);
   void on(const Membership& membership);
   void on(const Done& done);
+  void on(const StoreStarted& started);
+  void on(const StoreReply& reply);
+  void on(const StoreFailed& failed);
+  void end_store(const base::Status& why);
   template <class Other>
   void on(const Other&) {}  // Heartbeat, and messages that only the controller sends
   [[nodiscard]] base::Status open_stream(std::uint8_t stream, process::Sink& sink,
@@ -108,6 +119,10 @@ class RemoteNode final : public Node {
   Hello facts_;
   Answer inventory_reply_;                   // of the query that is outstanding
   LocalCheckpointHandler checkpoint_reply_;  // of the outstanding query
+  StoreHandler store_started_;               // of the order that is outstanding
+  std::function<void(const std::string&)> store_failed_;
+  std::map<std::uint32_t, Answer> store_queries_;  // outstanding, by number
+  std::uint32_t last_query_ = 0;
   std::string address_;                      // once it is linked
   std::map<std::uint32_t, Ranks> starting_;  // ordered and not started, by space
   Ranks members_;                            // started, and not ended

@@ -10,6 +10,7 @@
 
 #include "launcher/agent/checkpoint_wire.h"
 #include "launcher/agent/notice_wire.h"
+#include "launcher/agent/store_wire.h"
 #include "launcher/agent/tree_wire.h"
 #include "launcher/agent/wire_bounds.h"
 #include "launcher/agent/wire_generated.h"

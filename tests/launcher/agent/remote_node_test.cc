@@ -116,5 +116,52 @@ TEST_F(RemoteNodeTest, AttributesUsageToTheMembersOnThatHost) {
   EXPECT_EQ(used_, "node2 7");
 }
 
+TEST_F(RemoteNodeTest, AStoreIsStartedOnceAndItsEndNamesTheHost) {
+  std::vector<StoreStarted> starts;
+  std::vector<std::string> ends;
+  const auto start = [&] {
+    node_.start_store(
+        {}, [&](const StoreStarted& one) { starts.push_back(one); },
+        [&](const std::string& why) { ends.push_back(why); });
+  };
+  node_.receive(StoreStarted{{}, "tcp,x", "/x"});
+  EXPECT_TRUE(starts.empty()) << "nobody asked";
+  start();
+  node_.receive(StoreStarted{base::unavailable("no \x1b memory"), "", ""});
+  node_.receive(StoreStarted{{}, "tcp,x", "/x"});
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].status.message(), "host node2: no ? memory");
+  start();
+  node_.receive(StoreStarted{{}, "tcp,x", "/x"});
+  ASSERT_EQ(starts.size(), 2U);
+  EXPECT_EQ(starts[1].address, "tcp,x");
+  node_.receive(StoreFailed{"this host ends: SIGTERM"});
+  node_.receive(StoreFailed{"again"});
+  EXPECT_EQ(ends, std::vector<std::string>{"host node2: this host ends: SIGTERM"});
+}
+
+TEST_F(RemoteNodeTest, ALostHostAnswersForItsStore) {
+  std::vector<std::string> said;
+  const auto then = [&](const base::Result<std::string>& reply) {
+    said.push_back(reply.ok() ? *reply : reply.status().message());
+  };
+  bool failed = false;
+  node_.start_store(
+      {}, [&](const StoreStarted& one) { said.push_back(one.status.message()); },
+      [&](const std::string&) { failed = true; });
+  node_.query_store({}, then);
+  node_.query_store({.servers = 2}, then);
+  node_.receive(StoreReply{2, base::invalid_argument("a range"), ""});
+  node_.receive(StoreReply{2, {}, "twice"});
+  node_.receive(StoreReply{9, {}, "nobody asked"});
+  EXPECT_EQ(said, std::vector<std::string>{"host node2: a range"});
+  node_.fail(base::peer_lost("host node2: gone"));
+  node_.query_store({}, then);
+  EXPECT_EQ(said,
+            (std::vector<std::string>{"host node2: a range", "host node2: gone", "host node2: gone",
+                                      "host node2: its agent is not running"}));
+  EXPECT_FALSE(failed) << "`ended` tells of the host";
+}
+
 }  // namespace
 }  // namespace regroup::agent

@@ -135,6 +135,19 @@ TEST(NodeWire, KeepsTheLocalCheckpointOfAHost) {
   EXPECT_EQ(out.said, "a line");
 }
 
+TEST(NodeWire, AStoreOfAHostIsOneOfThoseOfTheJobAndHasAServer) {
+  EXPECT_TRUE(
+      decode(encode(StartStore{.store = 1, .stores = 2, .servers = 2, .most_servers = 2})).ok());
+  EXPECT_FALSE(
+      decode(encode(StartStore{.store = 2, .stores = 2, .servers = 2, .most_servers = 2})).ok());
+  EXPECT_FALSE(
+      decode(encode(StartStore{.store = 0, .stores = 0, .servers = 2, .most_servers = 2})).ok());
+  EXPECT_FALSE(
+      decode(encode(StartStore{.store = 1, .stores = 2, .servers = 1, .most_servers = 2})).ok());
+  EXPECT_FALSE(
+      decode(encode(StartStore{.store = 1, .stores = 2, .servers = 3, .most_servers = 2})).ok());
+}
+
 TEST(NodeWire, ProgramsKeepWhatTheyAreStartedWith) {
   const AddApp add{
       7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}};

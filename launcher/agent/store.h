@@ -1,0 +1,68 @@
+// The part of a job's parameter server that another host than the launcher's has: memory for
+// tables, a gateway, and servers. Its messages, and its interface for the agent of that host.
+// docs/design/ps_hosts.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace regroup::agent {
+
+class Agent;
+
+// --- controller -> agent
+// Starts the store. Once, before any member. Answered by StoreStarted.
+struct StartStore {
+  std::uint32_t store = 0;         // its number
+  std::uint32_t stores = 1;        // of the job
+  std::string address;             // of this host, for members on the others
+  std::uint64_t seed = 0;          // of initial rows
+  std::uint64_t bytes = 0;         // of its tables
+  std::uint32_t servers = 1;       // of the job, at first and at least
+  std::uint32_t most_servers = 1;  // of the job
+  std::chrono::milliseconds hang_timeout{};
+};
+// Asks for its status, or sets the number of servers. Answered by StoreReply.
+struct QueryStore {
+  std::uint32_t query = 0;    // its number
+  std::uint32_t servers = 0;  // of the job; 0: asks for the status
+};
+
+// --- agent -> controller
+struct StoreStarted {
+  base::Status status;
+  std::string address;  // of its gateway
+  std::string socket;   // where members of its host get its memory
+};
+struct StoreReply {
+  std::uint32_t query = 0;
+  base::Status status;
+  std::string text;  // the status as JSON, or a sentence
+};
+// The store cannot serve any more; the sentence says why, or a UserMessage before has said it.
+struct StoreFailed {
+  std::string why;
+};
+
+// Used by the loop's thread. The destructor ends its servers.
+class Store {
+ public:
+  struct Events {
+    std::function<void(const StoreStarted&)> started;    // once
+    std::function<void(const std::string& text)> said;   // for the user
+    std::function<void(const std::string& why)> failed;  // the job must end
+    std::function<bool()> over;                          // no member needs a server any more
+  };
+  virtual ~Store() = default;
+  [[nodiscard]] virtual base::Result<std::string> answer(const QueryStore& query) = 0;
+};
+// `host`: the name of this host.
+using StoreFactory = std::function<std::unique_ptr<Store>(
+    Agent& agent, const std::string& host, const StartStore& order, Store::Events events)>;
+
+}  // namespace regroup::agent
