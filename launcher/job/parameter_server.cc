@@ -101,6 +101,16 @@ bool serves(const collective::ps::MappedShard& shard, pid_t pid) {
   return shard.lanes.header().process.load() == static_cast<std::uint64_t>(pid);
 }
 
+// Sends a result to the process that asked for it.
+std::function<void(const base::Result<std::string>&)> answer_to(base::Fd asker) {
+  return [asker =
+              std::make_shared<base::Fd>(std::move(asker))](const base::Result<std::string>& done) {
+    const std::string text = done.ok() ? "ok " + *done : "refused " + done.status().message();
+    // Best effort: the client sees that the connection is closed.
+    static_cast<void>(base::send_descriptors(asker->get(), text, {}));
+  };
+}
+
 // What one server has, in all its shards.
 struct ServerUse {
   std::vector<std::uint32_t> shards;
@@ -214,15 +224,21 @@ ServerVerdict ServerRestarts::on_end(const ServerEnd& end) {
   return {true, after};
 }
 
+std::uint32_t servers_of_store(std::uint32_t servers, std::uint32_t stores, std::uint32_t store) {
+  return servers / stores + (store < servers % stores ? 1 : 0);
+}
+
 base::Result<collective::ps::ServerMemorySpec> memory_spec(const ParameterServerOptions& options) {
   using collective::ps::kMaxShards;
   using collective::ps::kSegmentBytes;
-  if (options.servers < 1 || options.most_servers < options.servers ||
-      options.most_servers > kMaxShards) {
-    return base::invalid_argument(
-        fmt::format("--role ps={}: expected 1 to {} servers", role_text(options), kMaxShards));
+  const std::uint32_t stores = options.stores;
+  if (options.servers < stores || options.most_servers < options.servers ||
+      options.most_servers > kMaxShards * stores) {
+    return base::invalid_argument(fmt::format(
+        "--role ps={}: expected {} to {} servers{}", role_text(options), stores,
+        kMaxShards * stores, stores == 1 ? "" : fmt::format(" (--ps-hosts {})", stores)));
   }
-  std::uint32_t shards = options.most_servers;
+  std::uint32_t shards = servers_of_store(options.most_servers, stores, options.store);
   if (options.servers != options.most_servers) {
     const std::uint64_t most = std::min<std::uint64_t>(options.bytes / kSegmentBytes, kMaxShards);
     shards = static_cast<std::uint32_t>(
@@ -230,10 +246,11 @@ base::Result<collective::ps::ServerMemorySpec> memory_spec(const ParameterServer
   }
   const std::uint64_t bytes = options.bytes / shards;
   if (bytes < kSegmentBytes || bytes > collective::ps::kMaxStoreBytes) {
-    return base::invalid_argument(
-        fmt::format("--ps-memory {}: expected {} to {} bytes for each of {} (--role ps={}), got {}",
-                    options.bytes, kSegmentBytes, collective::ps::kMaxStoreBytes,
-                    base::counted(shards, "server"), role_text(options), bytes));
+    return base::invalid_argument(fmt::format(
+        "--ps-memory {}: expected {} to {} bytes for each of {} (--role ps={}{}), got {}",
+        options.bytes, kSegmentBytes, collective::ps::kMaxStoreBytes,
+        base::counted(shards, "server"), role_text(options),
+        stores == 1 ? "" : fmt::format(", --ps-hosts {}", stores), bytes));
   }
   auto out = collective::ps::cut_into_segments(bytes, shards);
   out.job_seed = options.seed;
@@ -250,11 +267,7 @@ ParameterServer::ParameterServer(boost::asio::io_context& loop, ParameterServerO
       options_(std::move(options)),
       events_(std::move(events)),
       members_(loop, [this](base::Fd socket, pid_t) { give_memory(std::move(socket)); }),
-      askers_(loop,
-              [this](const base::Fd& socket, pid_t) {
-                // Best effort: the client sees that the connection is closed.
-                static_cast<void>(base::send_descriptors(socket.get(), status_json(), {}));
-              }),
+      askers_(loop, [this](base::Fd socket, pid_t) { give_status(std::move(socket)); }),
       resizers_(loop, [this](base::Fd socket, pid_t) { wait_for_word(std::move(socket)); }),
       resizer_(loop),
       hangs_(look_period(options_.hang_timeout)),
@@ -262,14 +275,21 @@ ParameterServer::ParameterServer(boost::asio::io_context& loop, ParameterServerO
 
 base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
     boost::asio::io_context& loop, ParameterServerOptions options, Events events) {
+  REGROUP_ASSIGN_OR_RETURN(auto memory, reserve(options));
+  return start(loop, std::move(options), std::move(events), std::move(memory));
+}
+
+base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
+    boost::asio::io_context& loop, ParameterServerOptions options, Events events,
+    collective::ps::OwnedServerMemory memory) {
   std::unique_ptr<ParameterServer> out(
       new ParameterServer(loop, std::move(options), std::move(events)));
-  REGROUP_RETURN_IF_ERROR(out->make_memory());
+  out->memory_ = std::move(memory);
+  REGROUP_RETURN_IF_ERROR(out->map_memory());
   REGROUP_RETURN_IF_ERROR(out->open_gateway());
-  REGROUP_RETURN_IF_ERROR(out->members_.start(out->options_.memory_socket));
-  REGROUP_RETURN_IF_ERROR(out->askers_.start(out->options_.status_socket));
-  REGROUP_RETURN_IF_ERROR(out->resizers_.start(out->options_.resize_socket));
-  std::vector<std::uint32_t> servers(out->options_.servers);
+  REGROUP_RETURN_IF_ERROR(out->listen());
+  std::vector<std::uint32_t> servers(
+      servers_of_store(out->options_.servers, out->options_.stores, out->options_.store));
   std::iota(servers.begin(), servers.end(), 0);
   out->view_ = collective::ps::place_shards(
                    {}, servers, std::vector<collective::ps::ShardLoad>(out->shards_.size()))
@@ -320,9 +340,30 @@ std::uint64_t ParameterServer::tables_version() const {
   return out;
 }
 
-base::Status ParameterServer::make_memory() {
-  REGROUP_ASSIGN_OR_RETURN(const auto wanted, memory_spec(options_));
-  REGROUP_ASSIGN_OR_RETURN(memory_, collective::ps::make_server_memory(wanted));
+base::Status ParameterServer::listen() {
+  REGROUP_RETURN_IF_ERROR(members_.start(options_.memory_socket));
+  if (!options_.status_socket.empty())
+    REGROUP_RETURN_IF_ERROR(askers_.start(options_.status_socket));
+  if (options_.resize_socket.empty()) return {};
+  return resizers_.start(options_.resize_socket);
+}
+
+void ParameterServer::give_status(base::Fd asker) {
+  const auto answer =
+      [asker = std::make_shared<base::Fd>(std::move(asker))](const std::string& status) {
+        // Best effort: the client sees that the connection is closed.
+        static_cast<void>(base::send_descriptors(asker->get(), status, {}));
+      };
+  events_.status ? events_.status(status_json(), answer) : answer(status_json());
+}
+
+base::Result<collective::ps::OwnedServerMemory> ParameterServer::reserve(
+    const ParameterServerOptions& options) {
+  REGROUP_ASSIGN_OR_RETURN(const auto wanted, memory_spec(options));
+  return collective::ps::make_server_memory(wanted);
+}
+
+base::Status ParameterServer::map_memory() {
   for (const auto& shard : memory_.get().shards) {
     REGROUP_ASSIGN_OR_RETURN(auto mapped,
                              collective::ps::MappedShard::open(shard, StoreMemory::Mode::kWrite));
@@ -434,10 +475,10 @@ base::Result<std::string> ParameterServer::resize(std::uint32_t servers) {
     return base::unavailable(fmt::format("resize ps={}: the job still loads its tables", servers));
   }
   const std::size_t before = staying().size();
-  while (staying().size() < servers) REGROUP_RETURN_IF_ERROR(add_server());
-  while (staying().size() > servers) remove_server();
-  return fmt::format("parameter server: {} instead of {}", base::counted(servers, "server"),
-                     before);
+  const std::uint32_t wanted = servers_of_store(servers, options_.stores, options_.store);
+  while (staying().size() < wanted) REGROUP_RETURN_IF_ERROR(add_server());
+  while (staying().size() > wanted) remove_server();
+  return fmt::format("parameter server: {} instead of {}", base::counted(wanted, "server"), before);
 }
 
 base::Status ParameterServer::add_server() {
@@ -486,10 +527,9 @@ void ParameterServer::answer_word() {
   if (word.ok() && word->text == "save") return save_for(base::Fd(resizer_.release()));
   if (word.ok() && word->text.starts_with("ps ") &&
       base::read_number(std::string_view(word->text).substr(3), servers)) {
-    const base::Result<std::string> done = resize(servers);
-    const std::string answer = done.ok() ? "ok " + *done : "refused " + done.status().message();
-    // Best effort: the client sees that the connection is closed.
-    static_cast<void>(base::send_descriptors(socket, answer, {}));
+    const auto answer = answer_to(base::Fd(resizer_.release()));
+    base::Result<std::string> done = resize(servers);
+    return done.ok() && events_.resize ? events_.resize(servers, answer) : answer(done);
   }
   boost::system::error_code ignored;
   resizer_.close(ignored);
@@ -497,12 +537,7 @@ void ParameterServer::answer_word() {
 
 // Answers once the checkpoint is on the disk.
 void ParameterServer::save_for(base::Fd asker) {
-  const auto answer = [asker = std::make_shared<base::Fd>(std::move(asker))](
-                          const base::Result<std::string>& saved) {
-    const std::string text = saved.ok() ? "ok " + *saved : "refused " + saved.status().message();
-    // Best effort: the client sees that the connection is closed.
-    static_cast<void>(base::send_descriptors(asker->get(), text, {}));
-  };
+  const auto answer = answer_to(std::move(asker));
   if (checkpoints_ && options_.checkpoints->plan.every > 0 && !servers_.empty())
     return checkpoints_->save(answer);
   answer(base::invalid_argument(

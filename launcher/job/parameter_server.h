@@ -33,15 +33,18 @@ struct ParameterServerOptions {
   std::string program;            // path of regroup-ps
   spec::Environment environment;  // its
   std::string memory_socket;      // where members get the memory's descriptors
-  std::string status_socket;      // where `regroup status` gets status_json()
-  // Where `regroup resize ps=N` asks for N servers, and `regroup checkpoint save` for a checkpoint.
+  std::string status_socket;      // where `regroup status` gets status_json(); "": nowhere
+  // Where `regroup resize ps=N` asks for N servers, and `regroup checkpoint save` for a checkpoint;
+  // "": nowhere.
   std::string resize_socket;
   // This host's name and address, for members on other hosts. Empty: there are none.
   std::string host_name;
   std::string host_address;
   std::uint64_t seed = 0;          // of initial rows
-  std::uint64_t bytes = 0;         // of all tables
-  std::uint32_t servers = 1;       // processes at first, and at least
+  std::uint64_t bytes = 0;         // of the tables of this store
+  std::uint32_t store = 0;         // the number of this host's store
+  std::uint32_t stores = 1;        // of the job, each on a host of its own
+  std::uint32_t servers = 1;       // processes of all stores at first, and at least
   std::uint32_t most_servers = 1;  // by resize()
   // For which a server may stand still before it is killed and replaced; 0: for ever.
   base::Duration hang_timeout{};
@@ -76,6 +79,11 @@ class ServerRestarts {
   int failed_ = 0;  // failures in a row, as kMost counts them
 };
 
+// How many of `servers`, the job's, store `store` of `stores` has: all have as many, plus or minus
+// one.
+[[nodiscard]] std::uint32_t servers_of_store(std::uint32_t servers, std::uint32_t stores,
+                                             std::uint32_t store);
+
 // The memory that options ask for: a shard for each server. If their number may change: two for
 // each of the most, as far as there is memory, so that any number of servers has about as many
 // each. kInvalidArgument: too little or too much for a shard.
@@ -94,19 +102,33 @@ class ParameterServer {
     std::function<bool()> over;
     // The tables of a checkpoint are in the memory, and servers are started; or why not.
     std::function<void(const base::Status&)> loaded = {};
+    // Of a job with several stores: `answer` gets what `regroup status` and `regroup resize` are
+    // told. None: what this store alone says.
+    std::function<void(std::string own, std::function<void(const std::string&)> answer)> status =
+        {};
+    using ResizeAnswer = std::function<void(const base::Result<std::string>&)>;
+    std::function<void(std::uint32_t servers, ResizeAnswer answer)> resize = {};
   };
+  // The memory of start(), which may take seconds: any thread.
+  [[nodiscard]] static base::Result<collective::ps::OwnedServerMemory> reserve(
+      const ParameterServerOptions& options);
   // Makes the memory, listens, starts the servers; if the job resumes from a checkpoint, once its
   // tables are loaded: then `loaded` is called, and no member may be started before.
   // kInvalidArgument, kResourceExhausted: there is no such memory. Blocks to reserve the memory.
   [[nodiscard]] static base::Result<std::unique_ptr<ParameterServer>> start(
       boost::asio::io_context& loop, ParameterServerOptions options, Events events);
+  // The same with memory of reserve().
+  [[nodiscard]] static base::Result<std::unique_ptr<ParameterServer>> start(
+      boost::asio::io_context& loop, ParameterServerOptions options, Events events,
+      collective::ps::OwnedServerMemory memory);
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
-  // Sets the number of servers. New ones get shards once they are ready; those that leave give
-  // theirs to the rest at once. Nothing is lost. Returns a sentence. kInvalidArgument: the options
-  // do not allow it. Other errors: a server cannot be started.
+  // Sets the number of servers of the job: this store gets its share. New ones get shards once they
+  // are ready; those that leave give theirs to the rest at once. Nothing is lost. Returns a
+  // sentence. kInvalidArgument: the options do not allow it. Other errors: a server cannot be
+  // started.
   [[nodiscard]] base::Result<std::string> resize(std::uint32_t servers);
 
   // What members on other hosts get as REGROUP_PS; empty without `host_address`.
@@ -152,7 +174,9 @@ class ParameterServer {
     std::uint64_t hangs = 0;
     std::optional<Standstill> killed;  // since it hung; its end was told
   };
-  [[nodiscard]] base::Status make_memory();
+  [[nodiscard]] base::Status map_memory();
+  [[nodiscard]] base::Status listen();
+  void give_status(base::Fd asker);
   [[nodiscard]] base::Status open_gateway();
   void make_checkpoints();
   [[nodiscard]] base::Status start_servers();

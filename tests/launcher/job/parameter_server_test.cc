@@ -122,6 +122,39 @@ TEST(ServerMemory, IsRefusedForMoreServersThanShards) {
   }
 }
 
+TEST(ServerStores, EachHasAsManyServersPlusOrMinusOne) {
+  for (std::uint32_t stores = 1; stores < 9; ++stores) {
+    for (std::uint32_t servers = stores; servers < 40; ++servers) {
+      std::uint32_t sum = 0;
+      for (std::uint32_t store = 0; store < stores; ++store) {
+        const std::uint32_t has = servers_of_store(servers, stores, store);
+        EXPECT_TRUE(has == servers / stores || has == servers / stores + 1);
+        EXPECT_LE(has, servers_of_store(servers + 1, stores, store)) << "none leaves for one more";
+        sum += has;
+      }
+      EXPECT_EQ(sum, servers);
+    }
+  }
+}
+
+TEST(ServerStores, TooFewOrTooManyServersForThemAreRefused) {
+  const auto cut = [](std::uint32_t least, std::uint32_t most) {
+    return memory_spec(
+        {.bytes = 1ULL << 30, .store = 1, .stores = 2, .servers = least, .most_servers = most});
+  };
+  EXPECT_EQ(cut(5, 5)->shards, 2U) << "the second one of two has fewer";
+  EXPECT_EQ(cut(2, 4)->shards, 4U) << "two for each of the most";
+  EXPECT_EQ(cut(1, 4).status().message(),
+            "--role ps=1:4: expected 2 to 128 servers (--ps-hosts 2)");
+  EXPECT_EQ(cut(2, 129).status().message(),
+            "--role ps=2:129: expected 2 to 128 servers (--ps-hosts 2)");
+  EXPECT_EQ(memory_spec({.bytes = 1 << 20, .stores = 2, .servers = 2, .most_servers = 2})
+                .status()
+                .message(),
+            "--ps-memory 1048576: expected 67108864 to 137438953472 bytes for each of 1 server "
+            "(--role ps=2, --ps-hosts 2), got 1048576");
+}
+
 constexpr seconds kLong{60};
 
 // Servers are a script that says that it is ready, and does not end by itself.
