@@ -1,0 +1,33 @@
+// What clients and `regroup status` get of the stores of a job's parameter server together.
+// docs/design/ps_hosts.md.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace regroup::job {
+
+// How clients find a store.
+struct StorePlace {
+  std::string address;  // of its gateway
+  std::string socket;   // where members of its host get its memory
+};
+
+// REGROUP_PS of members on `host`: where it finds each store, by number, separated by ";".
+[[nodiscard]] std::string stores_text(const std::vector<StorePlace>& stores, std::size_t host);
+
+// Of one store.
+struct StoreStatus {
+  std::string host;
+  base::Result<std::string> json;  // ParameterServer::status_json()
+};
+// The status of all stores, in the form of one, with "host" in each server and move, and "stores":
+// for each {"host", "view", "bytes", "ranges", "updates", "restarts"}, or {"host", "why"} if it has
+// not said. Sums where numbers are of a store; clocks and steps are of the first store that has
+// some, since all clients are at all stores.
+[[nodiscard]] std::string merged_status(const std::vector<StoreStatus>& stores);
+
+}  // namespace regroup::job
