@@ -1,0 +1,131 @@
+// Replies of other hosts are counted, not matched by time: a reply that comes late finds its
+// question closed.
+#include "launcher/job/stores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/printable.h"
+
+namespace regroup::job {
+
+OtherStores::OtherStores(boost::asio::io_context& loop, std::string own,
+                         std::vector<OtherStore> others, Events events)
+    : loop_(loop),
+      own_(std::move(own)),
+      others_(std::move(others)),
+      events_(std::move(events)),
+      places_(others_.size()),
+      waits_for_(others_.size()) {}
+
+OtherStores::~OtherStores() { *lives_ = false; }
+
+void OtherStores::start(agent::StartStore order, const std::vector<std::string>& addresses,
+                        base::Duration limit) {
+  order.stores = static_cast<std::uint32_t>(others_.size()) + 1;
+  const auto timer = std::make_shared<boost::asio::steady_timer>(loop_);
+  timer->expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
+  timer->async_wait([this, lives = lives_, timer, limit](const boost::system::error_code& error) {
+    if (error || !*lives || waits_for_ == 0) return;
+    const auto late = std::ranges::find(places_, "", &StorePlace::address) - places_.begin();
+    end_start(base::deadline_exceeded(
+        fmt::format("host {}: its part of the parameter server has not started within {:g} s",
+                    others_[static_cast<std::size_t>(late)].host,
+                    std::chrono::duration<double>(limit).count())));
+  });
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    order.store = static_cast<std::uint32_t>(i) + 1;
+    order.address = addresses.at(i + 1);
+    others_[i].start(
+        order,
+        [this, lives = lives_, timer, i](const agent::StoreStarted& started) {
+          if (!*lives) return;
+          on_started(i, started);
+          if (waits_for_ == 0) timer->cancel();
+        },
+        [this, lives = lives_](const std::string& why) {
+          if (*lives) events_.failed(why);
+        });
+  }
+}
+
+void OtherStores::on_started(std::size_t index, const agent::StoreStarted& started) {
+  if (waits_for_ == 0 || !places_[index].address.empty()) return;
+  if (!started.status.ok()) return end_start(started.status);
+  places_[index] = {started.address, started.socket};
+  if (started.address.empty() || started.address.find(';') != std::string::npos)
+    return end_start(base::data_loss(
+        fmt::format("host {}: malformed address of its store", others_[index].host)));
+  if (--waits_for_ == 0) events_.started({});
+}
+
+void OtherStores::end_start(const base::Status& why) {
+  waits_for_ = 0;
+  events_.started(why);
+}
+
+void OtherStores::ask(std::uint32_t servers, base::Duration limit,
+                      std::function<void(Replies)> then) {
+  struct Asked {
+    std::vector<std::optional<base::Result<std::string>>> said;
+    std::size_t open;
+    std::function<void(Replies)> then;
+    boost::asio::steady_timer timer;
+  };
+  const auto asked = std::make_shared<Asked>(
+      Asked{std::vector<std::optional<base::Result<std::string>>>(others_.size()), others_.size(),
+            std::move(then), boost::asio::steady_timer(loop_)});
+  const auto end = [this, limit, lives = lives_, asked] {
+    const auto told = std::exchange(asked->then, nullptr);
+    if (!told || !*lives) return;
+    asked->timer.cancel();
+    Replies out;
+    for (std::size_t i = 0; i < others_.size(); ++i) {
+      const std::string& host = others_[i].host;
+      out.push_back({host, asked->said[i]
+                               ? std::move(*asked->said[i])
+                               : base::Result<std::string>(base::deadline_exceeded(
+                                     fmt::format("host {}: no answer within {:g} s", host,
+                                                 std::chrono::duration<double>(limit).count())))});
+    }
+    told(std::move(out));
+  };
+  asked->timer.expires_after(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
+  asked->timer.async_wait([end](const boost::system::error_code& error) {
+    if (!error) end();
+  });
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    others_[i].query({.servers = servers}, [asked, end, i](base::Result<std::string> said) {
+      asked->said[i] = std::move(said);
+      if (--asked->open == 0) end();
+    });
+  }
+}
+
+void OtherStores::status(std::string own, const std::function<void(const std::string&)>& answer) {
+  ask(0, kQueryLimit, [own = std::move(own), name = own_, answer](Replies replies) {
+    replies.insert(replies.begin(), StoreStatus{name, own});
+    answer(merged_status(replies));
+  });
+}
+
+void OtherStores::resize(std::uint32_t servers,
+                         const std::function<void(const base::Result<std::string>&)>& answer) {
+  ask(servers, kResizeLimit, [this, servers, answer](const Replies& replies) {
+    for (const StoreStatus& reply : replies) {
+      if (!reply.json.ok())
+        return answer(
+            base::Status(reply.json.status().code(),
+                         fmt::format("resize ps={}: {}", servers, reply.json.status().message())));
+    }
+    answer(fmt::format("parameter server: {} on {}", base::counted(servers, "server"),
+                       base::counted(others_.size() + 1, "host")));
+  });
+}
+
+}  // namespace regroup::job

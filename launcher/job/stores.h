@@ -1,0 +1,77 @@
+// The stores of a job's parameter server, of which each of the job's first hosts has one, as the
+// launcher's agent sees them. docs/design/ps_hosts.md.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "launcher/agent/store.h"
+#include "launcher/job/store_status.h"
+
+namespace regroup::job {
+
+// A store on another host, by its agent.
+struct OtherStore {
+  std::string host;
+  std::function<void(const agent::StartStore& order,
+                     std::function<void(const agent::StoreStarted&)> started,
+                     std::function<void(const std::string& why)> failed)>
+      start;
+  std::function<void(agent::QueryStore query, std::function<void(base::Result<std::string>)> then)>
+      query;
+};
+
+// Used by the loop's thread.
+class OtherStores {
+ public:
+  struct Events {
+    std::function<void(const base::Status&)> started;    // once: all serve, or why one does not
+    std::function<void(const std::string& why)> failed;  // "": it has been said
+  };
+  // `own`: the host of the launcher's own store, the first one.
+  OtherStores(boost::asio::io_context& loop, std::string own, std::vector<OtherStore> others,
+              Events events);
+  ~OtherStores();
+  OtherStores(const OtherStores&) = delete;
+  OtherStores& operator=(const OtherStores&) = delete;
+
+  // Orders all to start; of the order only its address differs, `addresses` by store. Events tell
+  // of the end, within `limit`.
+  void start(agent::StartStore order, const std::vector<std::string>& addresses,
+             base::Duration limit);
+  [[nodiscard]] bool started() const { return waits_for_ == 0; }
+  // After `started`, by number from 1 on.
+  [[nodiscard]] const std::vector<StorePlace>& places() const { return places_; }
+  [[nodiscard]] std::size_t size() const { return others_.size(); }
+
+  // `own`: the status of the launcher's own store. `answer` is called within kQueryLimit.
+  static constexpr std::chrono::seconds kQueryLimit{2};
+  static constexpr std::chrono::seconds kResizeLimit{20};
+  void status(std::string own, const std::function<void(const std::string&)>& answer);
+  // Sets the number of servers of the job, after the launcher's own store has its share.
+  void resize(std::uint32_t servers,
+              const std::function<void(const base::Result<std::string>&)>& answer);
+
+ private:
+  using Replies = std::vector<StoreStatus>;
+  void ask(std::uint32_t servers, base::Duration limit, std::function<void(Replies)> then);
+  void on_started(std::size_t index, const agent::StoreStarted& started);
+  void end_start(const base::Status& why);
+
+  boost::asio::io_context& loop_;
+  const std::string own_;
+  const std::vector<OtherStore> others_;
+  const Events events_;
+  std::vector<StorePlace> places_;
+  std::size_t waits_for_ = 0;  // stores that have not started
+  const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // for late replies
+};
+
+}  // namespace regroup::job

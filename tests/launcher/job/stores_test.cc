@@ -1,0 +1,150 @@
+// How stores of other hosts start, answer and end.
+#include "launcher/job/stores.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/launcher/transport/net_test.h"
+
+namespace regroup::job {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kStatus =
+    R"({"view": 1, "bytes": 1, "store": {"tables": 1, "free": 1, "log": 1}, "clients": 1,
+        "ranges": 1, "ranges_waiting": 0, "updates": 10, "restarts": 0, "servers": [],
+        "moves": []})";
+
+// Two other stores, whose agents answer when the test says so.
+class OtherStoresTest : public testing::Test {
+ protected:
+  OtherStoresTest() {
+    std::vector<OtherStore> doors;
+    for (const char* const host : {"b", "c"}) {
+      const std::size_t at = doors.size();
+      doors.push_back({host,
+                       [this, at](const agent::StartStore& order, auto started, auto failed) {
+                         orders_[at] = order;
+                         started_[at] = std::move(started);
+                         failed_[at] = std::move(failed);
+                       },
+                       [this, at](agent::QueryStore query, auto then) {
+                         queries_[at] = query;
+                         then_[at] = std::move(then);
+                       }});
+    }
+    stores_ = std::make_unique<OtherStores>(
+        loop_, "a", std::move(doors),
+        OtherStores::Events{[this](const base::Status& status) { result_ = status; },
+                            [this](const std::string& why) { why_ = why; }});
+  }
+  void start(base::Duration limit = std::chrono::seconds(60)) {
+    agent::StartStore order;
+    order.servers = 5;
+    stores_->start(order, {"10.0.0.1", "10.0.0.2", "10.0.0.3"}, limit);
+  }
+
+  boost::asio::io_context loop_;
+  std::unique_ptr<OtherStores> stores_;
+  agent::StartStore orders_[2];
+  agent::QueryStore queries_[2];
+  std::function<void(const agent::StoreStarted&)> started_[2];
+  std::function<void(const std::string&)> failed_[2];
+  std::function<void(base::Result<std::string>)> then_[2];
+  std::optional<base::Status> result_;
+  std::optional<std::string> why_;
+};
+
+TEST_F(OtherStoresTest, MembersStartOnceAllStoresServe) {
+  start();
+  EXPECT_EQ(orders_[1].store, 2U);
+  EXPECT_EQ(orders_[1].stores, 3U);
+  EXPECT_EQ(orders_[1].servers, 5U);
+  EXPECT_EQ(orders_[1].address, "10.0.0.3");
+  started_[1]({{}, "tcp,c", "/c"});
+  EXPECT_FALSE(result_);
+  started_[0]({{}, "tcp,b", "/b"});
+  ASSERT_TRUE(result_ && result_->ok());
+  EXPECT_EQ(stores_->places()[0].address, "tcp,b");
+  EXPECT_EQ(stores_->places()[1].socket, "/c");
+  failed_[1]("host c: it ends");
+  EXPECT_EQ(why_, "host c: it ends");
+}
+
+TEST_F(OtherStoresTest, OneThatCannotStartEndsTheStart) {
+  start();
+  started_[1]({base::resource_exhausted("host c: no memory"), {}, {}});
+  ASSERT_TRUE(result_);
+  EXPECT_EQ(result_->message(), "host c: no memory");
+  result_.reset();
+  started_[0]({{}, "tcp,b", "/b"});
+  EXPECT_FALSE(result_) << "said once";
+}
+
+TEST_F(OtherStoresTest, OneThatSaysNothingIsNamed) {
+  start(std::chrono::milliseconds(20));
+  started_[0]({{}, "tcp,b", "/b"});
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return result_.has_value(); }, std::chrono::seconds(60)));
+  EXPECT_EQ(result_->message(),
+            "host c: its part of the parameter server has not started within 0.02 s");
+}
+
+TEST_F(OtherStoresTest, AnAddressThatWouldBeTwoIsRefused) {
+  start();
+  started_[0]({{}, "tcp,b;tcp,x", "/b"});
+  ASSERT_TRUE(result_);
+  EXPECT_EQ(result_->message(), "host b: malformed address of its store");
+}
+
+TEST_F(OtherStoresTest, TheStatusHasAllStoresOrSaysWhichOneIsSilent) {
+  std::optional<std::string> status;
+  const std::string one = kStatus;
+  const auto get = [&] { stores_->status(one, [&](const std::string& text) { status = text; }); };
+  get();
+  EXPECT_EQ(queries_[0].servers, 0U);
+  then_[0](one);
+  EXPECT_FALSE(status);
+  then_[1](one);
+  ASSERT_TRUE(status);
+  EXPECT_EQ(json::parse(*status)["updates"], 30);
+  status.reset();
+  get();
+  then_[0](one);
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return status.has_value(); }, std::chrono::seconds(60)));
+  EXPECT_EQ(json::parse(*status)["stores"][2]["why"], "host c: no answer within 2 s");
+  then_[1](one);  // late: nobody waits
+  stores_.reset();
+}
+
+TEST_F(OtherStoresTest, ResizeIsSaidOnceAllHaveTheirShare) {
+  std::optional<base::Result<std::string>> done;
+  const auto resize = [&] {
+    done.reset();
+    stores_->resize(5, [&](const base::Result<std::string>& said) { done = said; });
+  };
+  resize();
+  EXPECT_EQ(queries_[1].servers, 5U);
+  then_[1](std::string("ok"));
+  then_[0](std::string("ok"));
+  ASSERT_TRUE(done);
+  EXPECT_EQ(**done, "parameter server: 5 servers on 3 hosts");
+  resize();
+  then_[1](std::string("ok"));
+  then_[0](base::Status(base::unavailable("host b: its store still starts")));
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->status().message(), "resize ps=5: host b: its store still starts");
+}
+
+}  // namespace
+}  // namespace regroup::job
