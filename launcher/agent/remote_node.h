@@ -119,10 +119,6 @@ class RemoteNode final : public Node {
   Hello facts_;
   Answer inventory_reply_;                   // of the query that is outstanding
   LocalCheckpointHandler checkpoint_reply_;  // of the outstanding query
-  StoreHandler store_started_;               // of the order that is outstanding
-  std::function<void(const std::string&)> store_failed_;
-  std::map<std::uint32_t, Answer> store_queries_;  // outstanding, by number
-  std::uint32_t last_query_ = 0;
   std::string address_;                      // once it is linked
   std::map<std::uint32_t, Ranks> starting_;  // ordered and not started, by space
   Ranks members_;                            // started, and not ended
@@ -133,7 +129,11 @@ class RemoteNode final : public Node {
   std::shared_ptr<StreamSource> input_;
   std::function<void()> changed_ = [] {};
   bool finishing_ = false;
-  bool killed_ = false;  // SIGKILL was sent to all members
+  bool killed_ = false;         // SIGKILL was sent to all members
+  StoreHandler store_started_;  // of the order that is outstanding
+  std::function<void(const std::string&)> store_failed_;
+  std::map<std::uint32_t, Answer> store_queries_;  // outstanding, by number
+  std::uint32_t last_query_ = 0;
 };
 
 }  // namespace regroup::agent

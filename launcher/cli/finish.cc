@@ -229,6 +229,10 @@ Status finish_table_checkpoints(OptionsBuilder& builder) {
         "--checkpoint-interval {0}: a parameter server has no steps: expected seconds, {0}s, or 0",
         every));
   }
+  if (out.ps_hosts > 1 && is_given(out, "checkpoint")) {
+    return invalid_argument(fmt::format(
+        "--checkpoint: not with --ps-hosts {}: only tables of one host are saved", out.ps_hosts));
+  }
   for (const char* const name : {"checkpoint-shared", "checkpoint-memory"}) {
     if (is_given(out, name))
       return invalid_argument(fmt::format("--{}: not with --ps-memory", name));
@@ -243,6 +247,8 @@ Status take_parameter_server(OptionsBuilder& builder) {
     return invalid_argument(
         "--role ps=MIN:MAX: expected --ps-memory BYTES, since only Regroup's parameter server "
         "changes its number of servers");
+  if (out.ps_memory == 0 && out.ps_hosts > 1)
+    return invalid_argument("--ps-hosts: expected --ps-memory BYTES and a role ps");
   if (out.ps_memory == 0) return {};
   const auto server = std::ranges::find(out.roles, "ps", &spec::Role::name);
   if (server == out.roles.end())
@@ -251,6 +257,11 @@ Status take_parameter_server(OptionsBuilder& builder) {
     return invalid_argument("--ps-memory: expected a role besides ps, for example --role worker=4");
   out.ps_servers = server->count;
   out.ps_most_servers = builder.most_servers != 0 ? builder.most_servers : server->count;
+  if (out.ps_servers < out.ps_hosts) {
+    return invalid_argument(
+        fmt::format("--ps-hosts {}: expected a server for each host, --role ps={} or more, got {}",
+                    out.ps_hosts, out.ps_hosts, out.ps_servers));
+  }
   out.apps.erase(out.apps.begin() + (server - out.roles.begin()));
   out.roles.erase(server);
   return {};

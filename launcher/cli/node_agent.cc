@@ -17,11 +17,13 @@
 #include "launcher/cli/options.h"
 #include "launcher/job/elastic_agent_options.h"
 #include "launcher/job/host_setup.h"
+#include "launcher/job/host_store.h"
 #include "launcher/job/job_files.h"
 #include "launcher/job/own_checkpoints.h"
 #include "launcher/job/port_pool.h"
 #include "launcher/job/start.h"
 #include "launcher/placement/host_inventory.h"
+#include "launcher/process/environment.h"
 #include "launcher/transport/job_secret.h"
 
 namespace regroup::cli {
@@ -128,6 +130,9 @@ int run_node_agent(const std::vector<std::string>& args) {
       job::record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
   // Not in a folder of its own, which would look like a job whose coordinator runs on this host.
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
+  const std::string store = fmt::format("{}/{}-{}.ps", options.folder, options.job, options.node);
+  options.stores =
+      job::host_stores({process::find_helper("regroup-ps"), options.environment, store});
   const int status =
       agent::Guardian(
           [&](base::Fd guardian) {
@@ -136,6 +141,7 @@ int run_node_agent(const std::vector<std::string>& args) {
           nullptr, {options.record, {}, true}, {SIGTERM})
           .run();
   ::unlink(options.agent_socket.c_str());
+  ::unlink(store.c_str());
   return status;
 }
 

@@ -314,6 +314,11 @@ std::vector<Spec> role_options() {
        "make the role ps Regroup's parameter server, with BYTES of memory for its tables, for "
        "example 1G; N of --role ps=N, or from MIN to MAX of ps=MIN:MAX, is its number of servers",
        [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.ps_memory); }},
+      {{"ps-hosts"},
+       "N",
+       "put the servers and tables of --ps-memory on the first N hosts of the job, BYTES on each "
+       "(default: 1)",
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.ps_hosts); }},
       {{"restart-policy"},
        "end|restart",
        "action on the job when a chief or ps dies (default: end)",

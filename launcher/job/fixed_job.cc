@@ -87,42 +87,57 @@ std::string step_lines(const json& status) {
 
 std::string server_lines(const json& status) {
   const json servers = status.value("servers", json::array());
+  const json stores = status.value("stores", json::array());  // of several hosts
+  std::size_t wide = 4;
+  for (const json& store : stores) wide = std::max(wide, store.value("host", "").size());
+  const auto of_host = [&](const std::string& host) {
+    return stores.empty() ? std::string() : fmt::format("{:<{}} ", host, wide);
+  };
   std::string out =
-      fmt::format("parameter server: view {}, {} in {:.1f} GiB, {}, {}, {} so far, {}\n",
+      fmt::format("parameter server: view {}, {}{} in {:.1f} GiB, {}, {}, {} so far, {}\n",
                   status.value("view", 0ULL), base::counted(servers.size(), "server"),
+                  stores.empty() ? "" : " on " + base::counted(stores.size(), "host"),
                   static_cast<double>(status.value("bytes", 0ULL)) / (1 << 30),
                   base::counted(status.value("ranges", 0U), "range"),
                   base::counted(status.value("updates", 0ULL), "update"),
                   base::counted(status.value("clients", 0ULL), "client"),
                   base::counted(status.value("restarts", 0U), "restart"));
-  out += fmt::format("{:>6} {:>8} {:>10} {:>12} {:>8} {}\n", "server", "pid", "used", "updates",
-                     "restarts", "ranges");
+  out += of_host("host") + fmt::format("{:>6} {:>8} {:>10} {:>12} {:>8} {}\n", "server", "pid",
+                                       "used", "updates", "restarts", "ranges");
   for (const json& server : servers) {
     std::string tables;
     const json of_server = server.value("tables", json::object());
     for (const auto& [name, ranges] : of_server.items())
       tables += fmt::format("{}{}[{}]", tables.empty() ? "" : " ", name, ranges.get<std::string>());
     if (tables.empty()) tables = std::to_string(server.value("ranges", 0U));
-    out += fmt::format("{:>6} {:>8} {:>6} MiB {:>12} {:>8} {}\n", server.value("server", 0U),
+    out += of_host(server.value("host", "-")) +
+           fmt::format("{:>6} {:>8} {:>6} MiB {:>12} {:>8} {}\n", server.value("server", 0U),
                        server.value("pid", 0), server.value("bytes", 0ULL) >> 20,
                        server.value("updates", 0ULL), server.value("restarts", 0U), tables);
   }
+  for (const json& store : stores) {
+    if (store.contains("why")) out += store.value("why", "") + "\n";
+  }
   for (const json& server : servers) {
     const auto number = server.value("server", 0U);
+    const std::string where =
+        stores.empty() ? "" : fmt::format("host {}: ", server.value("host", "-"));
     if (server.contains("still_seconds")) {
-      out += fmt::format("server {} has stood still for {:.1f} s in shard {}\n", number,
+      out += fmt::format("{}server {} has stood still for {:.1f} s in shard {}\n", where, number,
                          server.value("still_seconds", 0.0), server.value("still_shard", 0U));
     }
     if (const auto hangs = server.value("hangs", 0ULL); hangs > 0)
-      out += fmt::format("server {} was replaced {} because it hung\n", number,
+      out += fmt::format("{}server {} was replaced {} because it hung\n", where, number,
                          base::counted(hangs, "time"));
   }
   if (const auto step = status.value("checkpoint", 0ULL); step != 0)
     out += fmt::format("newest checkpoint: {}\n", step);
   for (const json& move : status.value("moves", json::array())) {
-    out += fmt::format("view {}: shard {} moved from server {} to server {}: {}\n",
-                       status.value("view", 0ULL), move.value("shard", 0U), move.value("from", 0U),
-                       move.value("to", 0U), move.value("why", ""));
+    const std::string where =
+        stores.empty() ? "" : fmt::format("host {}: ", move.value("host", "-"));
+    out += fmt::format("{}view {}: shard {} moved from server {} to server {}: {}\n", where,
+                       move.value("view", status.value("view", 0ULL)), move.value("shard", 0U),
+                       move.value("from", 0U), move.value("to", 0U), move.value("why", ""));
   }
   return out + clock_lines(status) + step_lines(status);
 }

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/writer/persist_process.h"
 #include "launcher/agent/agent.h"
@@ -110,6 +111,11 @@ class FixedLaunch {
     const auto refuse = [this](const base::Status& why) {
       return Refusal{refused(spec_.compat), why.message()};
     };
+    const std::size_t hosts = std::max<std::size_t>(job_.hosts.size(), 1);
+    if (spec_.ps_hosts > hosts) {
+      return refuse(base::invalid_argument(fmt::format(
+          "--ps-hosts {}: the job has {}", spec_.ps_hosts, base::counted(hosts, "host"))));
+    }
     base::Result<WorldStart> world = WorldStart{{}, spec_.seed, spec_.shards};
     if (!has_roles(spec_) || spec_.ps_memory != 0)
       world = prepare_checkpoints(spec_, job_.members.shards, id_, hosts_ != nullptr, locks_);
@@ -216,7 +222,8 @@ class FixedLaunch {
       }
       return std::make_unique<FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
     }
-    return std::make_unique<RoleJob>(self, role_job_options(), std::move(hosts_), std::move(held_));
+    RoleJobOptions options = role_job_options();
+    return std::make_unique<RoleJob>(self, std::move(options), std::move(hosts_), std::move(held_));
   }
 
   RankWorldOptions world_options() {
@@ -265,7 +272,25 @@ class FixedLaunch {
     out.quiet = spec_.quiet;
     out.helper = helper_options(spec_, id_);
     if (spec_.ps_memory != 0) out.parameter_server = parameter_server_options();
+    if (spec_.ps_hosts > 1) add_other_stores(out);
     return out;
+  }
+
+  // Called before the job gets the hosts.
+  void add_other_stores(RoleJobOptions& out) {
+    out.store_addresses.push_back(hosts_->own_address());
+    for (std::size_t i = 0; i + 1 < spec_.ps_hosts; ++i) {
+      agent::RemoteNode* const node = &hosts_->remote(i);
+      out.store_addresses.push_back(hosts_->address(i));
+      out.other_stores.push_back(
+          {job_.hosts[i + 1].name,
+           [node](const agent::StartStore& order, auto started, auto failed) {
+             node->start_store(order, std::move(started), std::move(failed));
+           },
+           [node](agent::QueryStore query, auto then) {
+             node->query_store(query, std::move(then));
+           }});
+    }
   }
 
   ParameterServerOptions parameter_server_options() {
@@ -287,6 +312,8 @@ class FixedLaunch {
             .host_address = hosts_ ? hosts_->own_address() : "",
             .seed = tables_.seed,
             .bytes = spec_.ps_memory,
+            .store = 0,
+            .stores = spec_.ps_hosts,
             .servers = spec_.ps_servers,
             .most_servers = spec_.ps_most_servers,
             .hang_timeout = spec_.hang.timeout,

@@ -18,6 +18,8 @@ namespace {
 
 // The report of a death on another host arrives so much later, where its cores are busy.
 constexpr std::chrono::seconds kNews(2);
+// For a store on another host to start, beside the time to reserve its memory.
+constexpr std::chrono::seconds kStoreLimit(120);
 
 }  // namespace
 
@@ -79,8 +81,8 @@ base::Status RoleJob::start() {
   if (cluster_.members.empty()) REGROUP_RETURN_IF_ERROR(hold_here());
   if (others_) {
     others_->serve(
-        node_events(), [this](std::size_t, const base::Status& why) { on_lost(why); }, agent_.out(),
-        agent_.err());
+        node_events(), [this](std::size_t host, const base::Status& why) { on_lost(host, why); },
+        agent_.out(), agent_.err());
     const std::vector<process::App>& apps = agent_.processes().options().apps;
     for (std::uint32_t app = 0; app < apps.size(); ++app) {
       const process::App one = apps[app];  // the node of this host changes the list
@@ -90,8 +92,11 @@ base::Status RoleJob::start() {
     }
   }
   if (options_.parameter_server) REGROUP_RETURN_IF_ERROR(start_parameter_server());
-  // Else members start once the tables are loaded.
-  if (!parameter_server_ || !parameter_server_->resumes()) perform(rules_.start());
+  if (!options_.other_stores.empty()) {
+    start_other_stores();  // members start once all stores serve
+  } else if (!parameter_server_ || !parameter_server_->resumes()) {
+    perform(rules_.start());  // else once the tables are loaded
+  }
   return {};
 }
 
@@ -112,15 +117,55 @@ base::Status RoleJob::start_parameter_server() {
   ParameterServer::Events events;
   events.said = [this](const std::string& text) { agent_.say(text); };
   events.failed = [this] { agent_.terminate(1); };
-  events.over = [this] { return agent_.ending() && agent_.processes().running() == 0; };
+  events.over = [this] {
+    return agent_.ending() && agent_.processes().running() == 0 &&
+           (!others_ || others_->running() == 0);
+  };
   events.loaded = [this](const base::Status& status) {
     if (!status.ok()) return agent_.fail_start("--checkpoint: " + status.message());
     perform(rules_.start());
   };
+  if (!options_.other_stores.empty()) {
+    events.status = [this](std::string own, const auto& answer) {
+      other_stores_ ? other_stores_->status(std::move(own), answer) : answer(own);
+    };
+    events.resize = [this](std::uint32_t servers, const auto& answer) {
+      other_stores_ ? other_stores_->resize(servers, answer)
+                    : answer(base::unavailable("the job still starts"));
+    };
+  }
   REGROUP_ASSIGN_OR_RETURN(
       parameter_server_,
       ParameterServer::start(agent_.loop(), *options_.parameter_server, std::move(events)));
   return {};
+}
+
+void RoleJob::start_other_stores() {
+  const ParameterServerOptions& own = *options_.parameter_server;
+  other_stores_ = std::make_unique<OtherStores>(
+      agent_.loop(), own.host_name, options_.other_stores,
+      OtherStores::Events{[this](const base::Status& status) { on_stores_started(status); },
+                          [this](const std::string& why) { on_store_failed(why); }});
+  agent::StartStore order;
+  order.seed = own.seed;
+  order.bytes = own.bytes;
+  order.servers = own.servers;
+  order.most_servers = own.most_servers;
+  order.hang_timeout = std::chrono::ceil<std::chrono::milliseconds>(own.hang_timeout);
+  const auto to_reserve = std::chrono::seconds(2 * (own.bytes >> 30));
+  other_stores_->start(std::move(order), options_.store_addresses, kStoreLimit + to_reserve);
+}
+
+void RoleJob::on_stores_started(const base::Status& status) {
+  if (agent_.ending()) return;
+  if (!status.ok()) return agent_.fail_start("--ps-hosts: " + status.message());
+  perform(rules_.start());
+}
+
+void RoleJob::on_store_failed(const std::string& why) {
+  if (agent_.ending()) return;
+  if (!why.empty()) agent_.say(why + ": ending the job, whose tables there are lost");
+  agent_.terminate(1);
 }
 
 base::Status RoleJob::hold_here() {
@@ -132,9 +177,11 @@ base::Status RoleJob::hold_here() {
 
 // A host is lost, and with it its members. The others have its address in their variables, so the
 // job ends.
-void RoleJob::on_lost(const base::Status& why) {
+void RoleJob::on_lost(std::size_t host, const base::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
-  agent_.say(why.message() + ": ending the job");
+  const bool store = host + 1 < stores();
+  agent_.say(why.message() +
+             (store ? ": ending the job, whose tables there are lost" : ": ending the job"));
   agent_.terminate(1);
 }
 
@@ -238,16 +285,20 @@ void RoleJob::perform_one(const EndJob& action) { agent_.terminate(action.status
 
 void RoleJob::perform_one(const Tell& action) { agent_.say(action.text); }
 
+std::string RoleJob::stores_of(std::uint32_t rank) const {
+  std::vector<StorePlace> places{
+      {parameter_server_->gateway_address(), options_.parameter_server->memory_socket}};
+  if (other_stores_)
+    places.insert(places.end(), other_stores_->places().begin(), other_stores_->places().end());
+  return stores_text(places, options_.host_of.empty() ? 0 : options_.host_of[rank]);
+}
+
 agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
   agent::MemberOrder order;
   if (start.rank < options_.environments.size())
     order.environment = options_.environments[start.rank];
   order.environment.merge(cluster_environment(cluster_, start.rank));
-  if (parameter_server_) {
-    const bool here = options_.host_of.empty() || options_.host_of[start.rank] == 0;
-    order.environment["REGROUP_PS"] =
-        here ? options_.parameter_server->memory_socket : parameter_server_->gateway_address();
-  }
+  if (parameter_server_) order.environment["REGROUP_PS"] = stores_of(start.rank);
   order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
   order.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.restarts);
   if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];

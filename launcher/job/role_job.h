@@ -19,6 +19,7 @@
 #include "launcher/job/port_pool.h"
 #include "launcher/job/role_rules.h"
 #include "launcher/job/role_world.h"
+#include "launcher/job/stores.h"
 
 namespace regroup::job {
 
@@ -39,6 +40,8 @@ struct RoleJobOptions {
   bool quiet = false;                  // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;                // none: MPI programs get no services
   std::optional<ParameterServerOptions> parameter_server;  // of --ps-memory
+  std::vector<OtherStore> other_stores;      // of --ps-hosts, on the first other hosts
+  std::vector<std::string> store_addresses;  // of the hosts that have stores, this one first
 };
 
 // Used by the loop's thread.
@@ -67,6 +70,12 @@ class RoleJob final : public agent::AgentJob {
   [[nodiscard]] RoleWorld::Events world_events();
   [[nodiscard]] base::Status hold_here();
   [[nodiscard]] base::Status start_parameter_server();
+  void start_other_stores();
+  // The hosts that have a store.
+  [[nodiscard]] std::size_t stores() const {
+    return parameter_server_ ? options_.other_stores.size() + 1 : 0;
+  }
+  [[nodiscard]] std::string stores_of(std::uint32_t rank) const;
   // Of the parameter server's tables; null: there are none.
   [[nodiscard]] TableCheckpoints* checkpoints() const {
     return parameter_server_ ? parameter_server_->checkpoints() : nullptr;
@@ -77,7 +86,9 @@ class RoleJob final : public agent::AgentJob {
   void give_held_back();
   void on_init_stuck(const std::string& why);
   void on_failed_start(const base::Status& why);
-  void on_lost(const base::Status& why);
+  void on_lost(std::size_t host, const base::Status& why);
+  void on_stores_started(const base::Status& status);
+  void on_store_failed(const std::string& why);
 
   agent::Agent& agent_;
   RoleJobOptions options_;
@@ -92,6 +103,7 @@ class RoleJob final : public agent::AgentJob {
   std::unique_ptr<agent::OtherHosts> others_;
   RoleWorld world_;
   std::unique_ptr<ParameterServer> parameter_server_;  // null: there is none
+  std::unique_ptr<OtherStores> other_stores_;          // null: there are none
   boost::asio::steady_timer grace_;
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
 };

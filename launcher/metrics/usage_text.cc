@@ -268,8 +268,10 @@ std::string prometheus_text(const std::string& status_json) {
     if (!server.is_object() || !server.contains("servers")) break;
     Metric metric(out, one.name, one.type, one.help);
     for (const json& each : server["servers"]) {
-      metric.add(fmt::format("job=\"{}\",server=\"{}\"", job, each.value("server", 0U)), each,
-                 one.field);
+      const std::string host =  // of a server of several hosts
+          each.contains("host") ? fmt::format(",host=\"{}\"", escaped(each.value("host", ""))) : "";
+      metric.add(fmt::format("job=\"{}\",server=\"{}\"{}", job, each.value("server", 0U), host),
+                 each, one.field);
     }
   }
   for (const MemberMetric& one : kClockMetrics) {

@@ -256,6 +256,10 @@ TEST(UsageText, PrometheusShowsTheParameterServer) {
   EXPECT_THAT(text, HasSubstr("regroup_ps_held_up_others_seconds_total{job=\"j\",client=\"3\","
                               "name=\"worker 2\"} 0.5\n"));
   EXPECT_THAT(prometheus_text(R"({"job": "j"})"), testing::Not(HasSubstr("regroup_ps_")));
+  EXPECT_THAT(
+      prometheus_text(
+          R"({"job": "j", "parameter_server": {"servers": [{"server": 0, "host": "b", "ranges": 2}]}})"),
+      HasSubstr("regroup_ps_server_ranges{job=\"j\",server=\"0\",host=\"b\"} 2\n"));
 }
 
 TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
