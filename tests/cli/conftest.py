@@ -230,7 +230,7 @@ class Job:
     def coordinator(self) -> int:
         return self.the("regroup-coord")
 
-    def assert_nothing_left(self, deadline_s: float = 20.0) -> None:
+    def assert_nothing_left(self, deadline_s: float = DEADLINE_S) -> None:
         until(
             lambda: not self.living(),
             lambda: f"end of all processes, left: {self.living()}",

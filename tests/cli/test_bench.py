@@ -52,7 +52,7 @@ def rows_of(text: str) -> list[dict]:
 def bench(regroup, ranks: int, *words: str):
     job = regroup.start("--oversubscribe", "-np", str(ranks), *BENCH, *words)
     job.wait(TIMEOUT_S)
-    job.assert_nothing_left(10)
+    job.assert_nothing_left()
     return job
 
 

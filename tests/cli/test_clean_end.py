@@ -110,7 +110,7 @@ def test_reader_that_is_stalled(regroup, stalled_pipe, signals):
     job.wait_err("up")
     for _ in range(signals):
         job.process.terminate()
-    assert job.wait(20) == 1
+    assert job.wait() == 1
     job.assert_nothing_left()
 
 
@@ -121,13 +121,13 @@ def test_reader_that_is_stalled_after_the_end(regroup, stalled_pipe):
     pid = int(job.wait_err(r"up (\d+)").group(1))
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the member")
     job.process.terminate()
-    assert job.wait(20) == 1
+    assert job.wait() == 1
     job.assert_nothing_left()
 
 
 def test_timeout_with_a_reader_that_is_stalled(regroup, stalled_pipe):
     job = regroup.start("--timeout", "0.3", "-np", "1", "yes", stdout=stalled_pipe)
-    assert job.wait(20) == 241
+    assert job.wait() == 241
     job.assert_nothing_left()
 
 
@@ -137,7 +137,7 @@ def test_agent_that_is_stopped(regroup):
     os.kill(agent, signal.SIGSTOP)
     job.process.terminate()
     job.process.send_signal(signal.SIGINT)
-    assert job.wait(20) == 1
+    assert job.wait() == 1
     assert f"the agent (pid {agent}) does not answer: killing it" in job.err
     job.assert_nothing_left()
 

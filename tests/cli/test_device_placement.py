@@ -101,7 +101,7 @@ def test_two_jobs_do_not_take_the_same_gpu(regroup, machine):
     assert f"is shared with job {name}" in shared.err
     os.kill(first.agent, signal.SIGKILL)  # whatever ends it gives them back
     first.wait()
-    first.assert_nothing_left(10)
+    first.assert_nothing_left()
     free = regroup.start(*both, *show)
     assert (free.wait(), set(free.out.strip().split(","))) == (0, {taken, other}), free.err
 

@@ -180,7 +180,7 @@ def test_terminated(regroup, member):
     job.wait_out("^step 5 ")
     job.process.terminate()
     assert job.wait() == 1
-    job.assert_nothing_left(0.5)
+    job.assert_nothing_left(9)  # likewise
 
 
 @pytest.mark.parametrize("who", ["wrapper", "joined"])

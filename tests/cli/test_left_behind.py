@@ -240,4 +240,4 @@ def test_inner_job_ends_with_the_outer_one(regroup):
     for pid in (job.process.pid, min(job.named("regroup-agent"))):
         os.kill(pid, signal.SIGKILL)
     job.assert_nothing_left()
-    until(lambda: not runtime_files(regroup), "no file is left", 1)
+    until(lambda: not runtime_files(regroup), "no file is left")

@@ -349,8 +349,8 @@ def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    second.process.wait(30)
-    second.assert_nothing_left(30)
+    second.process.wait(60)
+    second.assert_nothing_left()
     third = regroup.start(*words, "sh", "-c", "exit 3")
     assert third.wait() not in (0, 99), third.err
     fourth = start(member, STEPS, "40")
@@ -435,8 +435,8 @@ def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
     for pid in [job.process.pid, *job.living()]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    job.process.wait(30)
-    job.assert_nothing_left(30)
+    job.process.wait(60)
+    job.assert_nothing_left()
     again = regroup.start(*words, "--max-restarts", "0", "sh", "-c", "exit 3")
     assert again.wait() == 3, again.err
     assert kept(tmp_path) == (1, 1, 0)

@@ -91,4 +91,4 @@ def test_a_session_that_a_firewall_has_forgotten_costs_nothing(
         job.expect_weights(undisturbed)
         assert "lost" not in job.text()
         # TCP would give up after minutes
-        until(lambda: not processes(hosts[0], "ssh"), "an end of the sessions", 30)
+        until(lambda: not processes(hosts[0], "ssh"), "an end of the sessions", 60)
