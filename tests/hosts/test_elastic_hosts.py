@@ -287,6 +287,8 @@ def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: st
 # The example; all its members stay in a step of the second epoch until a file is there.
 HELD_DIGITS = """
 import pathlib, runpy, sys, time, regroup.torch
+sys.path.insert(0, sys.argv.pop(1))
+import _no_compiler
 go, script = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 shards = regroup.torch.Step.__iter__
 
@@ -314,7 +316,8 @@ def test_pytorch_members_on_two_hosts(hosts: Hosts):
         text=True,
         timeout=300,
     )
-    script = ["--shards", "2", PYTHON, "-c", HELD_DIGITS, str(go), *script]
+    held = [PYTHON, "-c", HELD_DIGITS, str(ROOT / "tests/python"), str(go)]
+    script = ["--shards", "2", *held, *script]
     where = ["-H", "node1:1,node2:1", "-np", "1:2"]
     job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), *where, *script]
     process = hosts[0].popen(

@@ -126,9 +126,9 @@ def test_one_program_serves_every_mpi_with_the_standard_abi(
 
 
 def blocked(job: Training) -> bool:
-    """No step has begun for as long as twenty take."""
+    """No step has begun for as long as ten take."""
     step = job.trails.furthest()
-    end = 20 * PACE_US * 6 / 1e6
+    end = 10 * PACE_US * 6 / 1e6
     try:
         until(lambda: job.trails.furthest() > step, "a further step", end)
     except TimeoutError:

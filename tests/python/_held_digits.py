@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import _no_compiler  # noqa: F401
 import regroup.torch
 
 EPOCHS = int(sys.argv[sys.argv.index("--epochs") + 1])

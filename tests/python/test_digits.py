@@ -87,12 +87,12 @@ def test_more_scripts_train_on_two(options, script, epochs, pattern, least):
 
 def test_the_transformer_learns_and_writes(tmp_path):
     output = run_two(
-        "-np 1:2 --initial-size 2", "transformer.py", "--epochs", "8", "--log", str(tmp_path)
+        "-np 1:2 --initial-size 2", "transformer.py", "--epochs", "4", "--log", str(tmp_path)
     )
     losses = [float(text) for text in re.findall(r"loss ([\d.]+)", output)]
-    assert len(losses) == 8
+    assert len(losses) == 4
     assert losses[-1] < 3.2 < losses[0]
     assert len(output.splitlines()[-1]) <= 80
     rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert len(rows) % 8 == 0
-    assert len(rows) > 8
+    assert len(rows) % 4 == 0
+    assert len(rows) > 4
