@@ -70,8 +70,8 @@ struct Diverged {
   bool operator==(const Diverged&) const = default;
 };
 
-// Member -> agent -> coordinator: no message of that generation goes through the MPI of plane mpi
-// any more; they go over ucx.
+// Member -> agent -> coordinator: that generation goes on over ucx without the MPI of
+// plane mpi, or staged without the NCCL of plane nccl.
 struct CarrierLost {
   Generation generation = 0;
   std::string why;

@@ -183,7 +183,7 @@ class Coordinator {
   Stage stage_;
   proto::World world_;             // newest formed (or journaled); generation 0 before World 1
   proto::Generation highest_ = 0;  // that any agent knows
-  std::string carrier_lost_;       // why its plane is ucx in place of mpi; "": it is not
+  std::string carrier_lost_;       // why another plane serves in place of its own
   Recovery recovery_;              // in kHello
   bool losses_due_ = false;        // the journal lacks lost members
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/stand_in.h"
 
 namespace regroup::membership {
 
@@ -90,15 +91,15 @@ bool Coordinator::refuse_newcomers(const std::vector<proto::MemberId>& next,
   return refused;
 }
 
-// Members change by themselves, with the same bits; the next World tries mpi again. The first host
-// that says so knows why: its loss is that of all.
+// Members change by themselves, with the same bits; the next World tries the plane again. The first
+// host that says so knows why: its loss is that of all.
 void Coordinator::on_carrier_lost(proto::NodeId node, const proto::CarrierLost& lost) {
-  if (stage_ == Stage::kRegrouping || world_.plane != proto::Plane::kMpi ||
-      lost.generation != world_.generation || !carrier_lost_.empty() ||
-      !has_member_on(world_, node))
+  const auto now = world_.plane ? stand_in(*world_.plane) : std::nullopt;
+  if (stage_ == Stage::kRegrouping || !now || lost.generation != world_.generation ||
+      !carrier_lost_.empty() || !has_member_on(world_, node))
     return;
-  carrier_lost_ =
-      fmt::format("ucx in place of mpi: host {}: {}", nodes_.find(node)->name, lost.why);
+  carrier_lost_ = fmt::format("{} in place of {}: host {}: {}", name_of(*now),
+                              name_of(*world_.plane), nodes_.find(node)->name, lost.why);
   outbox_.note(fmt::format("plane: {}", carrier_lost_));
 }
 

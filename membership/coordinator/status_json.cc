@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "membership/coordinator/coordinator.h"
+#include "membership/coordinator/stand_in.h"
 
 namespace regroup::membership {
 namespace {
@@ -70,7 +71,7 @@ std::string Coordinator::status_json(base::TimePoint now) const {
   const auto seconds = [&](base::TimePoint at) {
     return std::chrono::duration<double>(at - began_).count();
   };
-  const auto plane = carrier_lost_.empty() ? world_.plane : proto::Plane::kUcx;
+  const auto plane = carrier_lost_.empty() ? world_.plane : stand_in(*world_.plane);
   json out{{"job", job_.id},
            {"incarnation", incarnation_},
            {"generation", world_.generation},

@@ -138,6 +138,22 @@ TEST_F(PlanesTest, LostCarriersAreShownUntilTheNextWorld) {
   expect_success(job);
 }
 
+TEST_F(PlanesTest, AStartOfNcclThatFailsIsShownUntilTheNextWorld) {
+  SimOptions o = all_have(three_hosts(), PlaneFacts{.device = true, .reasons = {}});
+  o.policy.plane = Plane::kNccl;
+  SimJob& job = start_on(std::move(o), 6);
+  EXPECT_FALSE(job.coordinator
+                   ->handle(job.now, {Sender::Kind::kAgent, 1},
+                            {job.incarnation, proto::CarrierLost{1, "no id"}, 1})
+                   .empty());
+  EXPECT_THAT(status(job), HasSubstr(R"("plane":"staged","plane_why":"staged in place of nccl: )"
+                                     R"(host h1: no id")"));
+  job.kill(1);
+  ASSERT_TRUE(job.steady(2, 5) || job.steady(job.generation(), 6));
+  EXPECT_THAT(status(job), HasSubstr("\"plane_why\":\"nccl: requested (--plane)\""));
+  expect_success(job);
+}
+
 TEST_F(PlanesTest, LostCarriersAreToldOfNoOtherPlane) {
   SimJob& job = start_on(all_have(three_hosts(), {}), 6);
   EXPECT_TRUE(job.coordinator
