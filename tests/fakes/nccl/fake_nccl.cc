@@ -10,10 +10,12 @@
 //                       each group whose work is done
 //   no-id               ncclGetUniqueId() fails
 //   init-hang           initialisation never ends
+//   init-fails          initialisation fails at once
 //   init-slow=MS        initialisation takes that long
+//   peers-hang          no peer is connected, so the first group never begins
 //   async=N             group N of a process's first communicator fails: its work holds the
 //                       stream, and ncclCommGetAsyncError() says ncclRemoteError
-//   abort-hang          ncclCommAbort() never returns
+//   abort-hang[=N]      ncclCommAbort() never returns; with a number, the first N of the process
 //   abort-slow=MS       ncclCommAbort() takes that long; then a line "PID" is in the file "aborts"
 //   revoke-in-progress  ncclCommRevoke() goes on for a while after its return
 //   die=N               the process is killed when the work of group N is done, for which all its
@@ -130,6 +132,7 @@ struct Group {
   Comm* comm = nullptr;
   cuda::Stream stream = nullptr;
   std::vector<Transfer> transfers;
+  bool first = false;  // of its communicator
   bool fails = false;
   bool dies = false;
 };
@@ -234,12 +237,14 @@ void launch(Group* group) {
   Comm& comm = *group->comm;
   const Cuda& with = Cuda::get();
   (void)with.driver.context_set(comm.context);
-  for (const Transfer& one : group->transfers) {
-    Channel& way = one.sends ? comm.meeting->channels[comm.rank][one.peer]
-                             : comm.meeting->channels[one.peer][comm.rank];
-    way.wanted[one.sends ? 0 : 1] = 1;
-    while (way.wanted[one.sends ? 1 : 0] == 0 && !comm.stopped) rest();
-  }
+  while (group->first && setting("peers-hang") != nullptr && !comm.stopped) rest();
+  const auto channel = [&](const Transfer& one) -> Channel& {
+    return one.sends ? comm.meeting->channels[comm.rank][one.peer]
+                     : comm.meeting->channels[one.peer][comm.rank];
+  };
+  for (const Transfer& one : group->transfers) channel(one).wanted[one.sends ? 0 : 1] = 1;
+  for (const Transfer& one : group->transfers)
+    while (channel(one).wanted[one.sends ? 1 : 0] == 0 && !comm.stopped) rest();
   rest();  // a caller that does not wait for the launch is to be seen
   void* parameters[] = {static_cast<void*>(&group)};
   const bool fails = group->fails;
@@ -264,6 +269,7 @@ void join(Comm* comm, const std::string& path) {
   const auto slow = std::chrono::milliseconds(number_of("init-slow"));
   const auto end = std::chrono::steady_clock::now() + slow;
   const bool hangs = setting("init-hang") != nullptr;
+  const bool fails = setting("init-fails") != nullptr;
   Result result = Result::kSystemError;
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   void* const memory =
@@ -275,11 +281,12 @@ void join(Comm* comm, const std::string& path) {
     int size = 0;
     const bool first = comm->meeting->size.compare_exchange_strong(size, comm->size);
     const bool fits = (first || size == comm->size) && comm->meeting->here[comm->rank]++ == 0;
-    if (fits && !hangs) comm->meeting->present += 1;
-    while (fits && !comm->stopped &&
+    if (fits && !hangs && !fails) comm->meeting->present += 1;
+    while (fits && !fails && !comm->stopped &&
            (hangs || comm->meeting->present < comm->size || std::chrono::steady_clock::now() < end))
       rest();
     result = fits ? Result::kSuccess : Result::kInvalidArgument;
+    if (fails) result = Result::kSystemError;
     if (comm->rank == 0) ::unlink(path.c_str());
   }
   comm->set(comm->stopped ? Result::kInternalError : result);
@@ -315,6 +322,7 @@ Result submit(std::unique_ptr<Group> group) {
     const std::lock_guard lock(comm.mutex);
     if (!comm.alive || comm.revoked || comm.state != Result::kSuccess) return Result::kInvalidUsage;
     comm.groups += 1;
+    group->first = comm.groups == 1;
     group->fails = comm.first && comm.groups == number_of("async");
     group->dies = comm.groups == number_of("die");
     comm.state = Result::kInProgress;
@@ -420,7 +428,10 @@ FAKE_NCCL_EXPORT Result ncclCommGetAsyncError(ncclComm* comm, Result* out) {
 // Waits for the work on the device, which ends. The memory stays, so that a later use is seen.
 FAKE_NCCL_EXPORT Result ncclCommAbort(ncclComm* comm) {
   if (comm == nullptr) return Result::kSuccess;
-  while (setting("abort-hang") != nullptr) std::this_thread::sleep_for(std::chrono::hours(1));
+  static std::atomic<long> aborts = 0;
+  const auto hangs = setting("abort-hang");
+  if (hangs != nullptr && (hangs->empty() || ++aborts <= number_of("abort-hang")))
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
   {
     const std::lock_guard lock(comm->mutex);
     if (!comm->alive) std::abort();
@@ -467,23 +478,25 @@ FAKE_NCCL_UNUSABLE(ncclCommInitRankScalable)
 FAKE_NCCL_UNUSABLE(ncclCommShrink)
 #endif
 #if FAKE_NCCL_VERSION >= 22809
-// Ends the work on the device; only an abort may follow.
+// Ends the work on the device; only an abort may follow. An error that there was stays.
 FAKE_NCCL_EXPORT Result ncclCommRevoke(ncclComm* comm, int flags) {
   const std::lock_guard lock(comm->mutex);
   if (!comm->alive) std::abort();
   if (flags != 0 || comm->revoked) return Result::kInvalidArgument;
   comm->revoked = true;
+  const bool failed = comm->state == Result::kRemoteError;
+  const Result state = failed ? Result::kRemoteError : Result::kSuccess;
   if (setting("revoke-in-progress") == nullptr) {
     comm->stopped = true;
-    comm->state = Result::kSuccess;
+    comm->state = state;
     return Result::kSuccess;
   }
   comm->state = Result::kInProgress;
   comm->threads += 1;
-  std::thread([comm] {
+  std::thread([comm, state] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     comm->stopped = true;
-    comm->set(Result::kSuccess);
+    comm->set(state);
     comm->threads -= 1;
   }).detach();
   return Result::kInProgress;
