@@ -231,10 +231,21 @@ void DevicePlane::disconnect_hosts() {
   rails_.reset();
 }
 
+// Steps over rails follow the first one of the World, whose leaves may be of other owners.
+Result<DevicePointer> DevicePlane::reserve_hosts(int rails, int rail, int host, int hosts) {
+  collective::nccl::RailSums sums(kernels_, *rail_scratch_, rails, host, hosts, nullptr);
+  const proto::World& world = self_.world();
+  const auto owners = proto::owners_of(world, world.resume.step() + 2);
+  sums.set_owners(collective::nccl::hosts_of_leaves(world, owners));
+  REGROUP_RETURN_IF_ERROR(sums.reserve(bytes_, rail, dtype_));
+  return rail_scratch_->bytes.reserve(static_cast<std::size_t>(hosts) + 1);
+}
+
 void DevicePlane::connect_hosts(int rails, int host, int hosts,
-                                std::unique_ptr<collective::nccl::Comm> comm) {
+                                std::unique_ptr<collective::nccl::Comm> comm,
+                                base::Duration error_limit) {
   rails_ = std::make_unique<collective::nccl::RailSums>(kernels_, *rail_scratch_, rails, host,
-                                                        hosts, std::move(comm));
+                                                        hosts, std::move(comm), error_limit);
   reduced_.hosts = rails_.get();
   make_reducer();
 }

@@ -68,8 +68,13 @@ class DevicePlane {
   // Call in each World before reduce(), if its plane is cuda or nccl: maps the lines of its members
   // on this host. With members on other hosts, connect_hosts() must follow.
   [[nodiscard]] base::Status enter();
+  // Before a communicator of this member's rail is begun: reserves what sums in this World take
+  // beside the lines. Returns memory for CommSpec::bytes. kResourceExhausted: the device lacks it.
+  [[nodiscard]] base::Result<collective::cuda::DevicePointer> reserve_hosts(int rails, int rail,
+                                                                            int host, int hosts);
   // `comm`: of this member's rail, ready; null: it is on none. Other arguments as of RailSums.
-  void connect_hosts(int rails, int host, int hosts, std::unique_ptr<collective::nccl::Comm> comm);
+  void connect_hosts(int rails, int host, int hosts, std::unique_ptr<collective::nccl::Comm> comm,
+                     base::Duration error_limit);
   // At the end of the World.
   void disconnect_hosts();
   // Ok, or why the GPU of this member is of no use any more.

@@ -21,15 +21,12 @@ namespace regroup::elastic {
 class HostRails {
  public:
   // All must outlive this object.
-  // `connect_limit`: of a communicator's start; then gradients go through the host until the next
-  // World.
+  // `limit`: of a communicator's start, after which gradients go through the host until the next
+  // World; and of its abort in the background, after which they do in all later Worlds, until the
+  // abort is over.
   HostRails(const DeviceStream& stream, Participant& self, DataPlane& data_plane,
-            DevicePlane& plane, base::Duration connect_limit)
-      : stream_(stream),
-        self_(self),
-        data_plane_(data_plane),
-        plane_(plane),
-        connect_limit_(connect_limit) {}
+            DevicePlane& plane, base::Duration limit)
+      : stream_(stream), self_(self), data_plane_(data_plane), plane_(plane), limit_(limit) {}
   // Aborts a communicator that still connects, so that no thread of NCCL is left.
   ~HostRails();
   HostRails(const HostRails&) = delete;
@@ -49,29 +46,45 @@ class HostRails {
   [[nodiscard]] Vote vote();
   // The result of the vote: what all members have said.
   [[nodiscard]] base::Status on_vote(Vote all);
+  // Call in each step: says when an abort in the background takes too long.
+  void watch();
   // True in a World of plane nccl whose hosts are connected.
   [[nodiscard]] bool connected() const { return phase_ == Phase::kConnected; }
 
  private:
   enum class Phase { kOff, kAsking, kConnecting, kConnected };
 
-  [[nodiscard]] base::Status publish();
+  // A communicator of an earlier World, until its abort is over.
+  struct Ended {
+    proto::Generation generation;
+    collective::nccl::Comm::Ending ending;
+    bool told = false;  // that the abort takes too long
+  };
+
+  // `with_id`: if this member may be the first of a rail.
+  [[nodiscard]] base::Status publish(bool with_id);
+  void end_comm();
   void tell_host(const std::string& why);  // why this generation stays on the host
   [[nodiscard]] bool learn();
+  [[nodiscard]] base::Status reserve();
+  [[nodiscard]] bool is_ready();
   [[nodiscard]] base::Status connect();
 
   const DeviceStream& stream_;
   Participant& self_;
   DataPlane& data_plane_;
   DevicePlane& plane_;
-  const base::Duration connect_limit_;
+  const base::Duration limit_;
   std::optional<collective::nccl::Library> library_;
+  std::vector<Ended> ended_;
   // Of this World.
   Phase phase_ = Phase::kOff;
   std::optional<collective::nccl::Rails> rails_;
   std::optional<collective::nccl::UniqueId> id_;  // of this member's rail
+  collective::cuda::DevicePointer bytes_ = 0;     // of the communicator
   std::unique_ptr<collective::nccl::Comm> comm_;  // until DevicePlane has it
-  bool told_ = false;                             // that it could not connect
+  std::optional<Ended> own_;                      // of this communicator
+  bool told_ = false;                             // that it stays on the host
 };
 
 }  // namespace regroup::elastic

@@ -601,6 +601,7 @@ Status Session::Impl::vote(base::TimePoint deadline) {
   const Step step = applied_ + 1;
   const bool saves = save_wanted(*self_, step, checkpointing_);
   const bool connects = has_plane_of_gpus() && data_plane_.spans_hosts() && !rails_->connected();
+  if (rails_) rails_->watch();
   const HostRails::Vote rails = connects ? rails_->vote() : HostRails::Vote();
   // How many members say so.
   std::int64_t counts[] = {saves && self_->rank() == 0 ? 1 : 0, rails.knows ? 1 : 0,

@@ -7,8 +7,10 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace regroup::collective::nccl {
 namespace {
@@ -28,7 +30,8 @@ struct Comm::Shared {
   explicit Shared(CommSpec of) : spec(std::move(of)) {}
 
   const CommSpec spec;
-  Handle comm = nullptr;  // of the thread; of the caller while the phase is kReady
+  Handle comm = nullptr;         // of the thread; of the caller while the phase is kReady
+  cuda::Stream first = nullptr;  // of the first transfers; of the thread
 
   std::mutex mutex;  // of all below
   std::condition_variable changed;
@@ -38,14 +41,23 @@ struct Comm::Shared {
   bool abort_wanted = false;
   bool stopped = false;  // no work is under way
   bool aborted = false;
+  std::optional<base::TimePoint> abort_began;
   const char* call = "ncclCommInitRankConfig";  // that the thread has called last
 
   void run();
   [[nodiscard]] Status connect();
+  [[nodiscard]] Status meet_peers(base::TimePoint began);
+  [[nodiscard]] Status submit(std::span<const Transfer> transfers, cuda::Stream stream) const;
   [[nodiscard]] Status revoke();
-  // Until it is not kInProgress; kDeadlineExceeded after `limit`, kRevoked once the caller has
-  // gone.
-  [[nodiscard]] Status poll(base::Duration limit, bool ends_early);
+  // Waits until `state` says another result than kInProgress. kDeadlineExceeded: `limit` after
+  // `began`; kRevoked, if it ends early: the caller has gone.
+  struct Wait {
+    base::TimePoint began;
+    base::Duration limit;
+    bool ends_early;
+  };
+  [[nodiscard]] Status await(const Wait& wait, const std::function<Status(Result*)>& state);
+  [[nodiscard]] Status poll(const Wait& wait);  // the communicator
   void abort();
   void begin(const char* next) {
     const std::lock_guard lock(mutex);
@@ -58,40 +70,108 @@ struct Comm::Shared {
   }
 };
 
-Status Comm::Shared::poll(base::Duration limit, bool ends_early) {
+Status Comm::Shared::await(const Wait& wait, const std::function<Status(Result*)>& state) {
   const base::SystemClock clock;
-  const base::TimePoint end = clock.now() + limit;
   for (;;) {
-    Result state = Result::kSuccess;
-    const Result asked = spec.library.comm_async_error(comm, &state);
-    if (asked != Result::kSuccess) return spec.library.status(asked, "ncclCommGetAsyncError");
-    if (state != Result::kInProgress) return spec.library.status(state, call);
-    if (clock.now() >= end)
-      return base::deadline_exceeded(fmt::format("{}: not done after {} s", call, seconds(limit)));
+    Result now = Result::kSuccess;
+    REGROUP_RETURN_IF_ERROR(state(&now));
+    if (now != Result::kInProgress) return spec.library.status(now, call);
+    if (clock.now() - wait.began >= wait.limit)
+      return base::deadline_exceeded(
+          fmt::format("{}: not done after {} s", call, seconds(wait.limit)));
     std::unique_lock lock(mutex);
-    const auto ends = [&] { return ends_early && abort_wanted; };
+    const auto ends = [&] { return wait.ends_early && abort_wanted; };
     if (changed.wait_for(lock, kPoll, ends)) return base::revoked("the generation is over");
   }
+}
+
+Status Comm::Shared::poll(const Wait& wait) {
+  return await(wait, [&](Result* now) {
+    return spec.library.status(spec.library.comm_async_error(comm, now), "ncclCommGetAsyncError");
+  });
 }
 
 Status Comm::Shared::connect() {
   Config config;
   config.max_ctas = kMostChannels;
+  const base::TimePoint began = base::SystemClock().now();
   const Result result = spec.library.comm_init(&comm, spec.size, spec.id, spec.rank, &config);
   REGROUP_RETURN_IF_ERROR(spec.library.status(result, call));
-  return poll(spec.connect_limit, true);
+  REGROUP_RETURN_IF_ERROR(poll({began, spec.connect_limit, true}));
+  return meet_peers(began);
 }
 
+// What peers need to send to each other is made by their first transfers. A step would wait for it.
+Status Comm::Shared::meet_peers(base::TimePoint began) {
+  const Wait wait{began, spec.connect_limit, true};
+  const cuda::Driver& driver = spec.driver;
+  REGROUP_RETURN_IF_ERROR(
+      driver.status(driver.stream_create(&first, cuda::kNonBlockingStream, 0), "cuStreamCreate"));
+  std::vector<Transfer> transfers;
+  for (int peer = 0; peer < spec.size; ++peer) {
+    if (peer == spec.rank) continue;
+    const cuda::DevicePointer to = spec.bytes + 1 + static_cast<cuda::DevicePointer>(peer);
+    transfers.push_back({Transfer::Direction::kSend, peer, spec.bytes, 1});
+    transfers.push_back({Transfer::Direction::kReceive, peer, to, 1});
+  }
+  begin("ncclGroupEnd");
+  REGROUP_RETURN_IF_ERROR(submit(transfers, first));
+  REGROUP_RETURN_IF_ERROR(poll(wait));
+  begin("first transfers");
+  return await(wait, [&](Result* now) {
+    const cuda::DriverResult done = driver.stream_query(first);
+    if (done != cuda::DriverResult::kNotReady) return driver.status(done, "cuStreamQuery");
+    *now = Result::kInProgress;
+    // NCCL finds the death of a peer before the work ends.
+    Result found = Result::kSuccess;
+    REGROUP_RETURN_IF_ERROR(
+        spec.library.status(spec.library.comm_async_error(comm, &found), "ncclCommGetAsyncError"));
+    return spec.library.status(found, call);
+  });
+}
+
+Status Comm::Shared::submit(std::span<const Transfer> transfers, cuda::Stream stream) const {
+  const Library& library = spec.library;
+  REGROUP_RETURN_IF_ERROR(library.status(library.group_start(), "ncclGroupStart"));
+  Status failed;
+  for (const Transfer& one : transfers) {
+    void* const at = reinterpret_cast<void*>(one.at);
+    const bool sends = one.direction == Transfer::Direction::kSend;
+    const Result result =
+        sends ? library.send(at, one.bytes, DataType::kUint8, one.peer, comm, stream)
+              : library.receive(at, one.bytes, DataType::kUint8, one.peer, comm, stream);
+    if (failed.ok()) failed = library.status(result, sends ? "ncclSend" : "ncclRecv");
+  }
+  const Result ended = library.group_end();
+  REGROUP_RETURN_IF_ERROR(failed);
+  return library.status(ended, "ncclGroupEnd");
+}
+
+// After the death of a peer the communicator says an error before and after.
 Status Comm::Shared::revoke() {
   begin("ncclCommRevoke");
+  const base::TimePoint began = base::SystemClock().now();
+  Result before = Result::kSuccess;
+  static_cast<void>(spec.library.comm_async_error(comm, &before));
   const Result result = spec.library.comm_revoke(comm, 0);
   REGROUP_RETURN_IF_ERROR(spec.library.status(result, call));
-  return poll(spec.stop_limit / 2, false);  // leaves time for an abort
+  const Wait wait{began, spec.stop_limit / 2, false};  // leaves time for an abort
+  return await(wait, [&](Result* now) {
+    const Status asked =
+        spec.library.status(spec.library.comm_async_error(comm, now), "ncclCommGetAsyncError");
+    if (*now == before && before != Result::kInProgress) *now = Result::kSuccess;
+    return asked;
+  });
 }
 
 void Comm::Shared::abort() {
   begin("ncclCommAbort");
+  {
+    const std::lock_guard lock(mutex);
+    abort_began = base::SystemClock().now();
+  }
   if (comm != nullptr) static_cast<void>(spec.library.comm_abort(comm));
+  if (first != nullptr) static_cast<void>(spec.driver.stream_destroy(first));
   set(&Shared::stopped);
   set(&Shared::aborted);
 }
@@ -125,6 +205,17 @@ Comm::Comm(CommSpec spec) : shared_(std::make_shared<Shared>(std::move(spec))) {
 
 Comm::~Comm() { shared_->set(&Shared::abort_wanted); }
 
+bool Comm::Ending::over() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->aborted;
+}
+
+bool Comm::Ending::overdue(base::Duration limit) const {
+  const std::lock_guard lock(shared_->mutex);
+  return !shared_->aborted && shared_->abort_began &&
+         base::SystemClock().now() - *shared_->abort_began >= limit;
+}
+
 Comm::Phase Comm::phase() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->phase;
@@ -139,19 +230,7 @@ Status Comm::run(std::span<const Transfer> transfers, cuda::Stream stream,
                  const std::function<Status()>& check, base::TimePoint deadline) {
   const Library& library = shared_->spec.library;
   Handle const comm = shared_->comm;
-  REGROUP_RETURN_IF_ERROR(library.status(library.group_start(), "ncclGroupStart"));
-  Status failed;
-  for (const Transfer& one : transfers) {
-    void* const at = reinterpret_cast<void*>(one.at);
-    const bool sends = one.direction == Transfer::Direction::kSend;
-    const Result result =
-        sends ? library.send(at, one.bytes, DataType::kUint8, one.peer, comm, stream)
-              : library.receive(at, one.bytes, DataType::kUint8, one.peer, comm, stream);
-    if (failed.ok()) failed = library.status(result, sends ? "ncclSend" : "ncclRecv");
-  }
-  const Result ended = library.group_end();
-  REGROUP_RETURN_IF_ERROR(failed);
-  REGROUP_RETURN_IF_ERROR(library.status(ended, "ncclGroupEnd"));
+  REGROUP_RETURN_IF_ERROR(shared_->submit(transfers, stream));
   // Until then later work of the stream may be in front of the transfers.
   const base::SystemClock clock;
   for (;;) {

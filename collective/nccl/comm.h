@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -32,15 +33,21 @@ struct CommSpec {
   int rank = 0;
   int size = 0;
   UniqueId id = {};
-  // Of initialisation, and of what ends work.
+  // Memory of the device for `size` + 1 bytes, which outlives the communicator: a byte of each
+  // peer.
+  cuda::DevicePointer bytes = 0;
+  // Of initialisation with the first transfers, and of what ends work.
   base::Duration connect_limit = std::chrono::seconds(30);
   base::Duration stop_limit = std::chrono::seconds(5);
 };
 
 // Used by one thread.
 class Comm {
+  struct Shared;
+
  public:
-  // Begins to connect, at the same time as all other ranks. Does not block.
+  // Begins to connect, at the same time as all other ranks: to NCCL, and by a byte to each peer,
+  // since NCCL connects peers when they first send. Does not block.
   explicit Comm(CommSpec spec);
   // Aborts the communicator, without waiting for that.
   ~Comm();
@@ -52,10 +59,9 @@ class Comm {
   // Once the phase is kFailed: why, as a part of a sentence.
   [[nodiscard]] std::string failure() const;
 
-  // Puts the transfers on the stream, at once for all, and returns when they are there. Waits for
-  // peers until they have called it too, which the first call with a peer needs. Peers must have
-  // the same transfers, in the same order for each pair of ranks. `check`: why to stop waiting.
-  // The phase must be kReady.
+  // Puts the transfers on the stream, at once for all, and returns when they are there. Peers must
+  // have the same transfers, in the same order for each pair of ranks. `check`: why to stop
+  // waiting. The phase must be kReady.
   [[nodiscard]] base::Status run(std::span<const Transfer> transfers, cuda::Stream stream,
                                  const std::function<base::Status()>& check,
                                  base::TimePoint deadline);
@@ -65,11 +71,23 @@ class Comm {
   // Ends work under way: revokes the communicator, or aborts it where the library cannot revoke.
   // kDeadlineExceeded: the call did not return.
   [[nodiscard]] base::Status stop();
+  // Its abort, which may outlive it.
+  class Ending {
+   public:
+    [[nodiscard]] bool over() const;
+    // True if it was begun, and has not returned `limit` later.
+    [[nodiscard]] bool overdue(base::Duration limit) const;
+
+   private:
+    friend class Comm;
+    explicit Ending(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    std::shared_ptr<Shared> shared_;
+  };
+  [[nodiscard]] Ending ending() const { return Ending(shared_); }
   // Aborts. For the end of the process. kDeadlineExceeded as of stop().
   [[nodiscard]] base::Status close();
 
  private:
-  struct Shared;
   [[nodiscard]] base::Status await_end(bool Shared::*done, const char* what) const;
 
   const std::shared_ptr<Shared> shared_;

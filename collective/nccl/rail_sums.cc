@@ -26,6 +26,18 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Of a partial sum of `bytes` bytes that a TreePlan makes.
+std::size_t partial_bytes(std::size_t bytes, Dtype dtype) {
+  return aligned(bytes / size_of(dtype) * cuda::TreePlan::partial_size(dtype));
+}
+
+// The plan of a sum of single leaves: no other one has more partial sums.
+base::Result<cuda::TreePlan> plan_of_leaves(std::uint32_t leaves) {
+  std::vector<proto::Interval> nodes;
+  for (std::uint32_t leaf = 0; leaf < leaves; ++leaf) nodes.push_back({leaf, leaf + 1});
+  return cuda::TreePlan::compile(nodes, leaves);
+}
+
 const void* pointer(DevicePointer at) { return reinterpret_cast<const void*>(at); }
 
 }  // namespace
@@ -56,14 +68,41 @@ base::Result<std::vector<RailSums::Held>> RailSums::place(const Slice& slice) {
   return out;
 }
 
+base::Result<DevicePointer> RailSums::reserve_sums(const cuda::TreePlan& plan, std::size_t bytes,
+                                                   Dtype dtype) {
+  return scratch_.sums.reserve(partial_bytes(bytes, dtype) * plan.partial_count());
+}
+
+// Partial sums of ranks may be over any nodes of this host; those of hosts are known.
+Status RailSums::reserve(std::size_t bytes, int rail, Dtype dtype) {
+  const auto range = reduce::slice_of(bytes, rail, rails_);
+  if (range.size() == 0) return {};
+  const std::function<Status()> check = [] { return Status(); };
+  const Slice slice{.partials = {},
+                    .leaves = static_cast<std::uint32_t>(host_of_leaf_.size()),
+                    .begin = range.begin,
+                    .bytes = range.size(),
+                    .dtype = dtype,
+                    .check = check};
+  REGROUP_ASSIGN_OR_RETURN(const auto held, place(slice));
+  std::vector<proto::Interval> nodes;
+  for (const Held& one : held) {
+    nodes.push_back(one.leaves);
+    if (one.host != host_) continue;
+    REGROUP_ASSIGN_OR_RETURN(const auto plan, plan_of_leaves(one.leaves.size()));
+    REGROUP_RETURN_IF_ERROR(reserve_sums(plan, slice.bytes, dtype).status());
+  }
+  REGROUP_ASSIGN_OR_RETURN(const auto plan, cuda::TreePlan::compile(nodes, slice.leaves));
+  return reserve_sums(plan, part_of(host_, slice).bytes, dtype).status();
+}
+
 Status RailSums::launch(const std::vector<proto::Interval>& nodes, std::uint32_t leaves,
                         const std::vector<const void*>& inputs, DevicePointer to, std::size_t bytes,
                         const Slice& slice) {
   REGROUP_ASSIGN_OR_RETURN(const auto plan, cuda::TreePlan::compile(nodes, leaves));
   const std::size_t count = bytes / size_of(slice.dtype);
-  const std::size_t each = aligned(count * cuda::TreePlan::partial_size(slice.dtype));
-  REGROUP_ASSIGN_OR_RETURN(const DevicePointer scratch,
-                           scratch_.sums.reserve(each * plan.partial_count()));
+  const std::size_t each = partial_bytes(bytes, slice.dtype);
+  REGROUP_ASSIGN_OR_RETURN(const DevicePointer scratch, reserve_sums(plan, bytes, slice.dtype));
   std::vector<void*> partials;
   for (std::size_t i = 0; i < plan.partial_count(); ++i)
     partials.push_back(reinterpret_cast<void*>(scratch + i * each));
@@ -156,7 +195,7 @@ Status RailSums::status() {
   if (failed.ok()) return {};
   const base::TimePoint now = base::SystemClock().now();
   if (!failed_at_) failed_at_ = now;
-  return now - *failed_at_ < error_limit() ? Status() : failed;
+  return now - *failed_at_ < error_limit_ ? Status() : failed;
 }
 
 }  // namespace regroup::collective::nccl
