@@ -1,17 +1,20 @@
 """Plane nccl, over the fake GPU and the fake NCCL, on hosts that are processes of this machine: the
 bits of the host's sums, whatever is lost."""
 
+import re
+import socket
 from pathlib import Path
 
 import pytest
 from conftest import BIN, elastic, needs_device_kernels, until
-from test_cuda_plane import kill, sizes, wait_for_plane
-from test_planes import FAKE, LEAF_MS, STEPS, TWO_HOSTS, alone, digest
+from test_cuda_plane import kill, newest, sizes, wait_for_plane
+from test_planes import FAKE, LEAF_MS, STEPS, TWO_HOSTS, alone, digest, status
 
 pytestmark = needs_device_kernels
 
 LINES = ("--shards", "6", "--device-memory", "5")
 ONE_EACH = ("--launcher", "fork", "-H", "a:1,b:1")
+SOON = {"REGROUP_NCCL_TIMEOUT": "6"}  # an error counts after a third of it, not 10 s
 NCCL = "nccl: the members are on 2 hosts (a, b)"
 
 
@@ -30,7 +33,8 @@ class Fake:
         }
 
     def groups(self) -> list[tuple[int, int]]:
-        """The rank among the hosts and the process of each group that is done, two for each sum."""
+        """The rank among the hosts and the process of each group that is done: one when a
+        communicator starts, two for each sum."""
         file = self.folder / "groups"
         lines = file.read_text().splitlines() if file.exists() else []
         return [tuple(map(int, line.split())) for line in lines]
@@ -41,7 +45,7 @@ class Fake:
 
         def done() -> bool:
             new = [rank for rank, _ in self.groups()[before:]]
-            return min(new.count(0), new.count(1)) >= 2 * count
+            return min(new.count(0), new.count(1)) >= 1 + 2 * count
 
         until(done, f"{count} sums by NCCL")
 
@@ -143,17 +147,33 @@ def test_a_requested_plane_nccl_serves_one_host_too(regroup, device_member, nccl
     assert nccl.groups() == []
 
 
-def test_an_initialisation_that_hangs_leaves_the_gradients_to_the_host(
-    regroup, device_member, nccl
-):
+def wait_for_host(regroup, job, why: str, generation: str = "1") -> None:
+    """Until the gradients go through the host since NCCL did not start: both are expressions."""
+    shown = rf"staged in place of nccl: host [abc]: {why}"
+
+    def lost() -> dict:
+        return status(regroup)
+
+    until(lambda: re.fullmatch(shown, lost().get("plane_why", "")), lambda: f"{shown}: {lost()}")
+    assert lost()["plane"] == "staged"
+    job.wait_err(
+        rf"nccl: generation {generation} is not connected: {why}; gradients go through the host"
+    )
+
+
+@pytest.mark.parametrize("fault", ["init-hang", "peers-hang"])
+def test_a_start_that_hangs_leaves_the_gradients_to_the_host(regroup, device_member, nccl, fault):
     words = elastic("2:2", *LINES, *ONE_EACH)
     job = regroup.start(
         *words, device_member, "device", STEPS, LEAF_MS,
-        env=nccl.env(faults="init-hang", REGROUP_NCCL_TIMEOUT="1"),
+        env=nccl.env(faults=fault, REGROUP_NCCL_TIMEOUT="1"),
     )  # fmt: skip
-    wait_for_plane(regroup, "nccl: the members are on 2 hosts (a, b)")
-    said = "nccl: generation 1 is not connected: ncclCommInitRankConfig: not done after 1 s"
-    until(lambda: job.err.count(said) == 2, said)
+    calls = (
+        "ncclCommInitRankConfig" if fault == "init-hang" else "nccl(CommInitRankConfig|GroupEnd)"
+    )
+    wait_for_host(regroup, job, f"{calls}: not done after 1 s")
+    text = regroup.control("status", "--prometheus").stdout
+    assert re.search(r'^regroup_plane_info\{job="[^"]+",plane="staged"\} 1$', text, re.MULTILINE)
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
     assert nccl.groups() == []
@@ -177,11 +197,44 @@ def test_a_member_that_gets_no_id_leaves_the_gradients_to_the_host(regroup, devi
     words = elastic("2:2", *LINES, *ONE_EACH)
     words += faulty(nccl, 0, "no-id", device_member)
     job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
-    wait_for_plane(regroup, NCCL)
-    job.wait_err(
-        r"nccl: generation 1 is not connected: ncclGetUniqueId: .*; gradients go through the host"
-    )
+    why = "ncclGetUniqueId: unhandled system error (said by the fake)"
+    wait_for_host(regroup, job, re.escape(why))
     until(lambda: sizes(job), "a step")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert nccl.groups() == []
+
+
+def test_members_with_unequal_versions_leave_the_gradients_to_the_host(
+    regroup, device_member, nccl
+):
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    other = nccl.env("2.32.3")["LD_LIBRARY_PATH"]
+    script = f"[ \"$REGROUP_MEMBER\" != 1 ] || export LD_LIBRARY_PATH='{other}'; "
+    words += ["sh", "-c", script + 'exec "$0" "$@"', device_member]
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    host = rf"\(host {re.escape(socket.gethostname())}\)"
+    versions = (r"2\.28\.9", r"2\.32\.3")
+    either = [
+        f"member {a} {host} has NCCL {versions[a]}, member {b} {host} has {versions[b]}"
+        for a, b in [(0, 1), (1, 0)]
+    ]
+    wait_for_host(regroup, job, f"({'|'.join(either)})")
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+    assert nccl.groups() == []
+
+
+def test_a_member_whose_gpu_lacks_memory_leaves_the_gradients_to_the_host(
+    regroup, device_member, nccl
+):
+    """Before NCCL starts, so that no step fails for want of it."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    script = "[ \"$REGROUP_MEMBER\" != 1 ] || export REGROUP_FAKE_CUDA_FAULTS='at=4 oom'; "
+    words += ["sh", "-c", script + 'exec "$0" "$@"', device_member]
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    why = r"sum of gradients: cuMemAlloc of \d+ bytes: CUDA_ERROR_OUT_OF_MEMORY \(out of memory\)"
+    wait_for_host(regroup, job, why)
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
     assert nccl.groups() == []
@@ -196,14 +249,21 @@ def faulty(nccl: Fake, member: int, faults: str, device_member: str) -> list[str
 
 @pytest.mark.parametrize(
     ("version", "faults"),
-    [("2.19.3", ""), ("2.28.9", ""), ("2.28.9", "revoke-in-progress")],
-    ids=["aborts", "revokes", "revokes-slowly"],
+    [
+        ("2.19.3", ""),
+        ("2.28.9", "abort-hang=1"),
+        ("2.28.9", "abort-hang=1;async=9"),
+        ("2.28.9", "abort-hang=1;revoke-in-progress"),
+    ],
+    ids=["aborts", "revokes", "revokes-after-an-error", "revokes-slowly"],
 )
 def test_a_member_dies_in_the_midst_of_a_sum(regroup, device_member, nccl, version, faults):
-    """The others' work waits for it on the GPU until they revoke or abort it."""
+    """The other's work waits for it on the GPU until it is revoked, or aborted in 2.19."""
     words = elastic("2:2", *LINES, *ONE_EACH)
-    words += faulty(nccl, 1, "die=7", device_member)
-    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env(version, faults))
+    folder = f"export REGROUP_FAKE_NCCL='folder={nccl.folder}"
+    script = f"case $REGROUP_MEMBER in 0) {folder};{faults}';; 1) {folder};die=8';; esac; "
+    words += ["sh", "-c", script + 'exec "$0" "$@"', device_member]
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env(version))
     job.wait_err(r"connects 2 hosts in generation [2-9]")
     nccl.wait_for_sums()
     job.hurry()
@@ -213,8 +273,8 @@ def test_a_member_dies_in_the_midst_of_a_sum(regroup, device_member, nccl, versi
 def test_a_member_whose_nccl_fails_is_replaced(regroup, device_member, nccl):
     """No death explains the error of NCCL, so the member fails a while later."""
     words = elastic("2:2", *LINES, *ONE_EACH)
-    words += faulty(nccl, 1, "async=7", device_member)
-    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    words += faulty(nccl, 0, "async=8", device_member)
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env(**SOON))
     job.wait_err(r"device_member: .*remote process exited or there was a network error")
     nccl.wait_for_sums()
     job.hurry()
@@ -224,10 +284,10 @@ def test_a_member_whose_nccl_fails_is_replaced(regroup, device_member, nccl):
 def test_an_error_that_all_members_see_ends_one_of_them(regroup, device_member, nccl):
     """As of the network: the others have the state."""
     words = elastic("2:2", *LINES, *ONE_EACH)
-    own = f"folder={nccl.folder};async=7"
+    own = f"folder={nccl.folder};async=8"
     script = f"[ \"$REGROUP_MEMBER\" -gt 1 ] || export REGROUP_FAKE_NCCL='{own}'; "
     words += ["sh", "-c", script + 'exec "$0" "$@"', device_member]
-    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env(**SOON))
     job.wait_err(r"connects 2 hosts in generation [2-9]")
     nccl.wait_for_sums()
     job.hurry()
@@ -240,11 +300,50 @@ def test_a_member_whose_abort_hangs_is_replaced(regroup, device_member, nccl):
     words = elastic("3:3", *LINES, "--launcher", "fork", "-H", "a:1,b:1,c:1")
     script = f"""case $REGROUP_MEMBER in
       0) export REGROUP_FAKE_NCCL='folder={nccl.folder};abort-hang';;
-      1) export REGROUP_FAKE_NCCL='folder={nccl.folder};die=7';;
+      1) export REGROUP_FAKE_NCCL='folder={nccl.folder};die=8';;
     esac; exec "$0" "$@" """
     words += ["sh", "-c", script, device_member]
     job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env("2.19.3"))
     job.wait_err(r"device_member: .*nccl: ncclCommAbort did not return within 5 s")
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_an_abort_in_the_background_that_hangs_leaves_later_generations_to_the_host(
+    regroup, device_member, nccl
+):
+    """Its work has ended, so the member goes on."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    words += faulty(nccl, 0, "abort-hang=1", device_member)
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env(REGROUP_NCCL_TIMEOUT="4"))
+    nccl.wait_for_sums()
+    first = job.member("device_member", 0)
+    kill(job, job.member("device_member", 1))
+    late = "ncclCommAbort of generation 1 did not return within 4 s"
+    job.wait_err(f"nccl: {late}: its memory on the GPU stays in use, and gradients of later")
+    seen = len(sizes(job))
+    until(lambda: sizes(job)[seen:], "a step with the newcomer")
+    kill(job, newest(job))
+    wait_for_host(regroup, job, late, generation=r"\d+")
+    assert job.member("device_member", 0) == first
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_job_changes_between_nccl_and_the_host_as_members_die(regroup, device_member, nccl):
+    """Member 2 cannot start NCCL, the others can."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    words += faulty(nccl, 2, "init-fails", device_member)
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    nccl.wait_for_sums()
+    kill(job, newest(job))
+    why = r"ncclCommInitRankConfig: unhandled system error \(said by the fake\)"
+    wait_for_host(regroup, job, why, generation="[2-9]")
+    seen = len(sizes(job))
+    until(lambda: sizes(job)[seen:], "a step over the host")
+    kill(job, newest(job))
+    wait_for_plane(regroup, NCCL)
     nccl.wait_for_sums()
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
