@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "collective/tree_reducer.h"
 #include "proto/world.h"
@@ -37,6 +38,8 @@ class TestJob {
     return opened.tree_reducer();
   }
   [[nodiscard]] virtual std::span<const Dtype> summed() const { return kDtypes; }
+  // The host that holds each leaf of the rank's next sum.
+  virtual void set_holders(const std::vector<proto::NodeId>& /*of_leaves*/, int /*rank*/) {}
   // The memory for the result of the rank's next sum, given that which the ranks of its host share.
   [[nodiscard]] virtual Output result(Output shared, int /*rank*/) { return shared; }
   // `values` in memory from which the rank's sums are made, valid until the next result().

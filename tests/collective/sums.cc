@@ -58,10 +58,14 @@ TEST_P(Sums, OfSealedPartsHaveTheSameBitsForEveryCover) {
       const std::vector<Sealed> parts = seal(dtype, leaves, common);
       const Output result = job.result(results.of(host, leaves[0].size()), rank);
       std::vector<Partial> mine;
+      std::vector<proto::NodeId> holders(count);
       for (const Sealed& part : parts) {
-        if (common() % hosts.size() == host)
-          mine.push_back({part.leaves, job.partial(part.sum, rank)});
+        const std::size_t holder = common() % hosts.size();
+        std::fill(holders.begin() + part.leaves.begin, holders.begin() + part.leaves.end,
+                  hosts[holder]);
+        if (holder == host) mine.push_back({part.leaves, job.partial(part.sum, rank)});
       }
+      job.set_holders(holders, rank);
       dawdle(random);
       const auto status = job.reducer(**comm, rank).reduce(mine, count, result, dtype, soon());
       ASSERT_EQ(status.to_string(), "ok");
