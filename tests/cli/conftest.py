@@ -26,6 +26,7 @@ BIN = Path(
 )
 DEADLINE_S = 60.0
 TENTH = {"REGROUP_TIME_LIMIT_FACTOR": "0.1"}  # of the time limits of what answers at once
+ONCE = ["--max-restarts", "0"]  # for a rank that is refused and would be again, three seconds long
 ROOT_MAY = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 LAUNCHERS = {
     "regroup": [str(BIN / "regroup"), "--oversubscribe", "--term-grace", "0.3"],

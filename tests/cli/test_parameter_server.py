@@ -7,7 +7,7 @@ import re
 import signal
 from pathlib import Path
 
-from conftest import BIN, told_of, until
+from conftest import BIN, ONCE, told_of, until
 
 MEMBER = BIN.parent / "tests/bin/ps_member"
 SERVERS = 3
@@ -240,6 +240,6 @@ def test_a_fixed_number_of_servers_cannot_be_resized(regroup, tmp_path):
 
 
 def test_a_job_without_a_server_says_so(regroup, tmp_path):
-    job = regroup.run("--role", "worker=1", str(MEMBER), str(tmp_path / "end"))
+    job = regroup.run(*ONCE, "--role", "worker=1", str(MEMBER), str(tmp_path / "end"))
     assert job.wait() != 0
     assert "this job has no parameter server; start it with --role ps=1 --ps-memory" in job.err

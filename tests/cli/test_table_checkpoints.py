@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from conftest import BIN, until
+from conftest import BIN, ONCE, until
 
 TABLES = BIN.parent / "tests/bin/ps_tables"
 COUNTER = BIN.parent / "tests/bin/ps_member"
@@ -332,7 +332,8 @@ def test_another_spec_is_refused_and_both_are_named(regroup, tmp_path):
             "table users: expected optimizer lazy_adam as the checkpoint of step 1 has it, got sgd",
         ),
     ):
-        job = regroup.start(*served(tmp_path, "2"), str(TABLES), "8", "8", env={variable: value})
+        words = [*ONCE, *served(tmp_path, "2"), str(TABLES), "8", "8"]
+        job = regroup.start(*words, env={variable: value})
         assert job.wait() == 3
         assert expected in job.err
         assert steps(tmp_path) == [1]
@@ -368,7 +369,8 @@ def test_what_is_wrong_is_refused(regroup, tmp_path):
 
 def test_checkpoints_of_other_jobs_and_too_little_memory_are_refused(regroup, tmp_path):
     trained(regroup, served(tmp_path / "tables"), 0, 8)
-    small = regroup.run(*served(tmp_path / "tables", memory="64M"), str(TABLES), "8", "8")
+    little = served(tmp_path / "tables", memory="64M")
+    small = regroup.run(*ONCE, *little, str(TABLES), "8", "8")
     assert small.process.returncode != 0
     assert "--ps-memory is the limit" in small.err
     other = regroup.run("-np", "1", "--checkpoint", str(tmp_path / "tables"), "true")
