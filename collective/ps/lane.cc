@@ -18,7 +18,7 @@ namespace regroup::collective::ps {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x53454e414c535052ULL;  // "RPSLANES"
-constexpr std::uint32_t kVersion = 5;
+constexpr std::uint32_t kVersion = 6;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kMaxLanes = 1U << 16;
 constexpr std::uint64_t kLeastLaneBytes = 64 << 10, kMostLaneBytes = 1ULL << 32;
@@ -89,6 +89,7 @@ OpenContent content_of(const TableSpec& spec) {
   out.dim = spec.dim;
   out.kind = spec.kind;
   out.dtype = spec.dtype;
+  out.part = spec.part;
   std::memcpy(out.name.data(), spec.name.data(), std::min(spec.name.size(), kMaxNameBytes));
   return out;
 }
@@ -105,7 +106,8 @@ base::Result<TableSpec> spec_in(const OpenContent& content) {
                  .dim = content.dim,
                  .dtype = content.dtype,
                  .init = content.init,
-                 .optimizer = content.optimizer};
+                 .optimizer = content.optimizer,
+                 .part = content.part};
   REGROUP_RETURN_IF_ERROR(ps::check(spec));
   return spec;
 }

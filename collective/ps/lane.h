@@ -124,6 +124,7 @@ struct OpenContent {
   std::uint32_t dim;
   TableKind kind;
   Dtype dtype;
+  TablePart part;
   std::array<char, kMaxNameBytes + 1> name;
 };
 [[nodiscard]] OpenContent content_of(const TableSpec& spec);

@@ -41,7 +41,8 @@ base::Result<TableSpec> spec_of(const RangeHeader& header) {
                  .dtype = header.dtype,
                  .init = header.init,
                  .optimizer = header.optimizer,
-                 .evict_after = header.evict_after};
+                 .evict_after = header.evict_after,
+                 .part = header.part};
   REGROUP_RETURN_IF_ERROR(check(spec));
   return spec;
 }

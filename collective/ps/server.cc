@@ -285,7 +285,6 @@ base::Status ShardServer::open_table(const TableSpec& spec) {
 base::Result<std::vector<std::uint32_t>> ShardServer::place(const TableSpec& spec,
                                                             std::span<const PositionRange> ranges) {
   const LaneSpec& here = shard_->lanes.spec();
-  if (here.shards == 1) return std::vector<std::uint32_t>(ranges.size());
   REGROUP_ASSIGN_OR_RETURN(const std::vector<PlacedTable> tables, tables_in(shards_.front().store));
   std::vector<ShardUse> used(here.shards);
   for (const PlacedTable& table : tables) {
@@ -304,6 +303,8 @@ base::Result<std::vector<std::uint32_t>> ShardServer::place(const TableSpec& spe
       ++used[table.shard_of[i]].ranges;
     }
   }
+  // Nothing is to be decided for a whole table. Of a part there may be no range that says so.
+  if (here.shards == 1 && spec.part.of == 1) return std::vector<std::uint32_t>(ranges.size());
   if (here.shard != 0) {
     return base::invalid_argument(fmt::format(
         "table {}: shard {} is asked before shard 0, which places it", spec.name, here.shard));

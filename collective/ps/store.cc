@@ -76,14 +76,15 @@ base::Result<std::vector<PlacedTable>> tables_in(const StoreMemory& memory) {
     const std::byte* const at = memory.at(block * kBlockBytes);
     const auto& header = *reinterpret_cast<const RangeHeader*>(at);
     base::Result<TableSpec> spec = spec_of(header);
-    if (spec.ok() && header.positions.last >= kMaxRanges)
+    const std::uint64_t ranges = header.positions.last + 1 - header.positions.first;
+    if (spec.ok() && ranges > kMaxRanges)
       spec = base::data_loss(fmt::format("store: table {} is damaged", spec->name));
     if (!spec.ok()) {
       status = spec.status();
       return;
     }
     const auto* const shards = reinterpret_cast<const std::uint8_t*>(at + kPageBytes);
-    out.push_back({std::move(*spec), {shards, shards + header.positions.last + 1}});
+    out.push_back({std::move(*spec), {shards, shards + ranges}});
   });
   REGROUP_RETURN_IF_ERROR(status);
   return out;

@@ -90,7 +90,9 @@ class BasicStore {
                                          std::span<const std::uint32_t> shard_of) {
     REGROUP_RETURN_IF_ERROR(check(spec));
     REGROUP_ASSIGN_OR_RETURN(const std::uint64_t block, blocks_.find());
-    write_header(block, kTableId, spec, {0, shard_of.size() - 1});
+    const bool empty = shard_of.empty();
+    write_header(block, kTableId, spec,
+                 empty ? PositionRange{1, 0} : PositionRange{0, shard_of.size() - 1});
     const std::vector<std::uint8_t> shards(shard_of.begin(), shard_of.end());
     P::write(blocks_.memory().at(block * kBlockBytes) + kPageBytes, shards.data(), shards.size());
     blocks_.own(block, 1, BlockUse::kTable, 0);
@@ -185,6 +187,7 @@ class BasicStore {
                        .evict_after = spec.evict_after,
                        .kind = spec.kind,
                        .dtype = spec.dtype,
+                       .part = spec.part,
                        .name = {}};
     std::ranges::copy(spec.name, header.name.begin());
     const auto* const from = reinterpret_cast<const std::byte*>(&header);

@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kPageBytes = 4096;
 inline constexpr std::uint64_t kLineBytes = 64;  // unit of the log ring
 inline constexpr std::uint64_t kSlotUnit = 32;   // slots are numbered by their offset / kSlotUnit
 inline constexpr std::uint64_t kStoreMagic = 0x45524f5453535052ULL;  // "RPSSTORE"
-inline constexpr std::uint32_t kStoreVersion = 1;
+inline constexpr std::uint32_t kStoreVersion = 2;
 
 struct StoreSpec {
   std::uint64_t job_seed = 0;
@@ -84,6 +84,7 @@ struct RangeHeader {
   std::uint32_t evict_after;
   TableKind kind;
   Dtype dtype;
+  TablePart part;
   std::array<char, 206> name;  // ends with a zero
   alignas(64) Word epoch;
   Word applied;   // LSN of the last push that is applied as a whole
@@ -95,7 +96,8 @@ struct RangeHeader {
   Word saved_lsn, saved_step;
 };
 // A block of use kTable, in the store of shard 0 only: a RangeHeader with id kTableId, whose
-// positions are the numbers of the table's ranges; from kPageBytes on the shard of each, a byte.
+// positions are the numbers of the table's ranges, or 1 to 0 of a part without ranges; from
+// kPageBytes on the shard of each, a byte.
 inline constexpr std::uint32_t kTableId = ~std::uint32_t{0};
 static_assert(kPageBytes + kMaxRanges <= kBlockBytes);
 struct ClientWords {

@@ -12,6 +12,7 @@
 
 #include "base/nearest.h"
 #include "base/text.h"
+#include "collective/ps/handover.h"
 
 namespace regroup::collective::ps {
 namespace {
@@ -150,6 +151,45 @@ Status check_init(const TableSpec& s) {
                   s.name, name_of(i.kind), name_of(s.dtype), i.first, i.second));
 }
 
+Status check_part(const TableSpec& s) {
+  const TablePart& part = s.part;
+  if (part == TablePart{}) return {};
+  if (part.of >= 2 && part.of <= kMaxStores && part.number < part.of && part.shards >= part.of &&
+      part.shards <= part.of * kMaxShards)
+    return {};
+  return invalid_argument(
+      fmt::format("table {}: expected a part of 2 to {} stores with 1 to {} shards each, got part "
+                  "{} of {} with {} shards",
+                  s.name, kMaxStores, kMaxShards, part.number, part.of, part.shards));
+}
+
+std::string text_of(const TablePart& part, bool with_shards) {
+  const std::string text = fmt::format("{} of {}", part.number, part.of);
+  return with_shards ? fmt::format("{} (cut for {} shards)", text, part.shards) : text;
+}
+
+std::vector<PositionRange> cut(const TableSpec& spec, std::uint32_t servers) {
+  std::vector<PositionRange> out;
+  if (spec.kind == TableKind::kDense) {
+    const std::uint64_t slice = kDenseSliceBytes / size_of(spec.dtype);
+    for (std::uint64_t at = 0; at < spec.rows; at += slice)
+      out.push_back({at, std::min(at + slice, spec.rows) - 1});
+    return out;
+  }
+  std::uint64_t count = std::bit_ceil(std::max<std::uint64_t>(16, 4ULL * servers));
+  count = std::min<std::uint64_t>(count, kMaxRanges);
+  if (spec.kind == TableKind::kHash) {
+    const std::uint64_t size = (1ULL << 63) / (count / 2);
+    for (std::uint64_t i = 0; i < count; ++i) out.push_back({i * size, i * size + (size - 1)});
+    return out;
+  }
+  count = std::min(count, std::bit_floor(spec.rows));
+  for (std::uint64_t i = 0; i < count; ++i)
+    out.push_back({spec.rows / count * i + std::min(i, spec.rows % count),
+                   spec.rows / count * (i + 1) + std::min(i + 1, spec.rows % count) - 1});
+  return out;
+}
+
 }  // namespace
 
 const char* name_of(TableKind kind) {
@@ -199,6 +239,7 @@ Status check(const TableSpec& spec) {
   REGROUP_RETURN_IF_ERROR(check_shape(spec));
   REGROUP_RETURN_IF_ERROR(check_optimizer(spec));
   REGROUP_RETURN_IF_ERROR(check_init(spec));
+  REGROUP_RETURN_IF_ERROR(check_part(spec));
   if (spec.kind == TableKind::kDense && spec.evict_after != 0) {
     return invalid_argument(
         fmt::format("table {}: a dense table forgets no rows: expected evict_after 0, got {}",
@@ -214,6 +255,11 @@ Status check_same(const TableSpec& here, const TableSpec& there, std::string_vie
                                         what, theirs, who, mine));
   };
   if (here.name != there.name) return differs("name", here.name, there.name);
+  // First, since clients of other stores than these are no users of this table.
+  if (here.part != there.part) {
+    const bool same = here.part.number == there.part.number && here.part.of == there.part.of;
+    return differs("part", text_of(here.part, same), text_of(there.part, same));
+  }
   if (here.kind != there.kind) return differs("kind", name_of(here.kind), name_of(there.kind));
   if (here.rows != there.rows) return differs("rows", here.rows, there.rows);
   if (here.dim != there.dim) return differs("dim", here.dim, there.dim);
@@ -287,25 +333,26 @@ Status check_scalars(const Scalars& here, const Scalars& there) {
 }
 
 std::vector<PositionRange> ranges_of(const TableSpec& spec, std::uint32_t servers) {
+  const TablePart& part = spec.part;
+  if (part.of == 1) return cut(spec, servers);
+  const std::vector<PositionRange> all = cut(spec, part.shards);
   std::vector<PositionRange> out;
-  if (spec.kind == TableKind::kDense) {
-    const std::uint64_t slice = kDenseSliceBytes / size_of(spec.dtype);
-    for (std::uint64_t at = 0; at < spec.rows; at += slice)
-      out.push_back({at, std::min(at + slice, spec.rows) - 1});
-    return out;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (store_of_range(spec.name, i, part.of) == part.number) out.push_back(all[i]);
   }
-  std::uint64_t count = std::bit_ceil(std::max<std::uint64_t>(16, 4ULL * servers));
-  count = std::min<std::uint64_t>(count, kMaxRanges);
-  if (spec.kind == TableKind::kHash) {
-    const std::uint64_t size = (1ULL << 63) / (count / 2);
-    for (std::uint64_t i = 0; i < count; ++i) out.push_back({i * size, i * size + (size - 1)});
-    return out;
-  }
-  count = std::min(count, std::bit_floor(spec.rows));
-  for (std::uint64_t i = 0; i < count; ++i)
-    out.push_back({spec.rows / count * i + std::min(i, spec.rows % count),
-                   spec.rows / count * (i + 1) + std::min(i + 1, spec.rows % count) - 1});
   return out;
+}
+
+std::uint64_t dense_elements(const TableSpec& spec) {
+  const TablePart& part = spec.part;
+  if (part.of == 1) return spec.rows;
+  const std::uint64_t slice = kDenseSliceBytes / size_of(spec.dtype);
+  const std::uint64_t whole = spec.rows / slice;  // ranges
+  const std::uint64_t first =
+      (part.number + part.of - store_of_range(spec.name, 0, part.of)) % part.of;
+  const std::uint64_t own = first < whole ? (whole - first - 1) / part.of + 1 : 0;
+  const bool has_rest = store_of_range(spec.name, whole, part.of) == part.number;
+  return own * slice + (has_rest ? spec.rows % slice : 0);
 }
 
 }  // namespace regroup::collective::ps

@@ -81,8 +81,19 @@ struct PositionRange {
 };
 inline constexpr std::uint64_t kDenseSliceBytes = 4 << 20;
 inline constexpr std::uint32_t kMaxRanges = 4096;  // of a job
+inline constexpr std::uint32_t kMaxStores = 64;    // that share tables
 // Cuts a table: dense ones into slices of kDenseSliceBytes, sparse ones into the next power of two
 // of max(16, 4 * servers) equal intervals, as far as it has so many rows. No result depends on it.
+// Of a part of a table: those of its ranges that the store has, perhaps none. `servers` is ignored
+// then: the table is cut once for all stores, by the number of their shards.
 [[nodiscard]] std::vector<PositionRange> ranges_of(const TableSpec& spec, std::uint32_t servers);
+// The store that has range number `range` of a table, of `stores` that share it. They take turns;
+// the first one depends on the name, so that tables of one range are spread, too.
+[[nodiscard]] constexpr std::uint32_t store_of_range(std::string_view table, std::size_t range,
+                                                     std::uint32_t stores) {
+  return static_cast<std::uint32_t>((hash_of_name(table) % stores + range) % stores);
+}
+// Elements of a dense table, or of the part of one that a store has.
+[[nodiscard]] std::uint64_t dense_elements(const TableSpec& spec);
 
 }  // namespace regroup::collective::ps

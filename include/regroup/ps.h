@@ -72,6 +72,14 @@ struct Scalars {
   bool operator==(const Scalars&) const = default;
 };
 
+// Which part of a table a store has where several stores share it.
+struct TablePart {
+  std::uint32_t number = 0;  // the store, 0 to of - 1
+  std::uint32_t of = 1;      // stores
+  std::uint32_t shards = 0;  // of all stores together; 0: it is a whole table
+  bool operator==(const TablePart&) const = default;
+};
+
 // A table. All processes that open it must pass an equal one.
 struct TableSpec {
   std::string name;  // [A-Za-z0-9_./-], 1 to 200 bytes
@@ -82,6 +90,7 @@ struct TableSpec {
   Initializer init;
   OptimizerSpec optimizer;
   std::uint32_t evict_after = 0;  // must be 0: rows are never forgotten yet
+  TablePart part = {};            // must be a whole table: a Client of several stores cuts it
   bool operator==(const TableSpec&) const = default;
 
   [[nodiscard]] std::size_t value_bytes() const { return dim * size_of(dtype); }  // of a row

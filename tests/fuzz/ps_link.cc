@@ -71,6 +71,10 @@ OpenContent table_of(Choices& choices) {
   out.dim = choices.below(8);
   out.dtype = static_cast<collective::Dtype>(choices.below(9));
   out.optimizer.kind = static_cast<OptimizerKind>(choices.below(11));
+  if (choices.below(2) == 0) {
+    out.part = {.number = choices.below(4), .of = choices.below(4), .shards = choices.below(8)};
+    if (choices.below(8) == 0) out.part.shards = static_cast<std::uint32_t>(choices.number());
+  }
   out.name.fill(0);
   out.name[0] = static_cast<char>('a' + choices.below(3));
   return out;

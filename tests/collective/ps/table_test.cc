@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
 
 namespace regroup::collective::ps {
@@ -113,6 +115,10 @@ TEST(PsTable, AnotherSpecOfTheSameTableIsRefused) {
          s.init = {InitialKind::kNormal, 0, 1};
        },
        "table users: expected initializer zeros(0, 0) as worker 1 has it, got normal(0, 1)"},
+      {[](TableSpec& s) {
+         s.part = {1, 3, 6};
+       },
+       "table users: expected part 0 of 1 as worker 1 has it, got 1 of 3"},
   };
   EXPECT_TRUE(check_same(users(), users(), "worker 1").ok());
   for (const auto& row : rows) {
@@ -193,6 +199,63 @@ TEST(PsTable, RangesCoverEveryPositionOnce) {
   for (std::size_t i = 0; i < hash.size(); ++i)
     EXPECT_EQ(hash[i].first, i == 0 ? 0 : hash[i - 1].last + 1);
   EXPECT_EQ(hash.back().last, ~0ULL);
+}
+
+// Each range of a table is in one store, and stores have equally many, plus or minus one.
+TEST(PsTable, PartsOfStoresAreTheWholeTable) {
+  constexpr std::uint64_t kSlice = kDenseSliceBytes / sizeof(float);
+  for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{10'000},
+                                   kSlice, 4 * kSlice, 9 * kSlice + 5}) {
+    for (TableSpec spec : {users(), tags(), top()}) {
+      if (spec.kind != TableKind::kHash) spec.rows = rows;
+      for (const std::uint32_t stores : {2U, 3U, 5U}) {
+        const std::vector<PositionRange> whole = ranges_of(spec, 2 * stores);
+        std::vector<PositionRange> all;
+        std::uint64_t elements = 0;
+        for (std::uint32_t store = 0; store < stores; ++store) {
+          spec.part = {.number = store, .of = stores, .shards = 2 * stores};
+          ASSERT_TRUE(check(spec).ok());
+          // Whatever the number of the store's own shards is.
+          const std::vector<PositionRange> own = ranges_of(spec, store + 1);
+          EXPECT_GE(own.size(), whole.size() / stores);
+          EXPECT_LE(own.size(), whole.size() / stores + 1);
+          all.insert(all.end(), own.begin(), own.end());
+          if (spec.kind != TableKind::kDense) continue;
+          std::uint64_t here = 0;
+          for (const PositionRange& range : own) here += range.last - range.first + 1;
+          EXPECT_EQ(dense_elements(spec), here) << rows << " elements, part " << store;
+          elements += here;
+        }
+        std::ranges::sort(all, {}, &PositionRange::first);
+        EXPECT_EQ(all, whole);
+        EXPECT_EQ(elements, spec.kind == TableKind::kDense ? spec.rows : 0);
+        spec.part = {};
+        EXPECT_EQ(dense_elements(spec), spec.rows);
+      }
+    }
+  }
+}
+
+TEST(PsTable, TablesOfOneRangeAreSpreadOverStores) {
+  std::array<int, 3> tables{};
+  for (int i = 0; i < 300; ++i) ++tables.at(store_of_range("layer" + std::to_string(i), 0, 3));
+  for (const int count : tables) EXPECT_GT(count, 60);
+}
+
+TEST(PsTable, PartsAreChecked) {
+  for (const TablePart& part :
+       {TablePart{3, 3, 3}, TablePart{0, 3, 2}, TablePart{0, 0, 1}, TablePart{0, 1, 1},
+        TablePart{0, 2, 129}, TablePart{0, 65, 65}, TablePart{1, 1, 0}}) {
+    TableSpec spec = users();
+    spec.part = part;
+    EXPECT_EQ(check(spec).code(), base::Code::kInvalidArgument) << part.number << " " << part.of;
+  }
+  TableSpec spec = users();
+  spec.part = {.number = 2, .of = 3, .shards = 500};
+  EXPECT_EQ(
+      refusal(check(spec)),
+      "table users: expected a part of 2 to 64 stores with 1 to 64 shards each, got part 2 of "
+      "3 with 500 shards");
 }
 
 }  // namespace
