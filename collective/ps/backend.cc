@@ -5,8 +5,10 @@
 
 #include <array>
 
+#include "base/deadline.h"
 #include "collective/ps/consistency.h"
 #include "collective/ps/table.h"
+#include "shmem/doorbell.h"
 
 namespace regroup::collective::ps {
 
@@ -18,6 +20,10 @@ base::Status Client::Backend::check_process() const {
       fmt::format("client {}: it belongs to process {}, and this is a child of it after fork(); "
                   "attach a client of its own here",
                   client_, process_));
+}
+
+base::TimePoint Client::Backend::deadline() const {
+  return base::deadline_after(shmem::RealPolicy::now(), call_within_);
 }
 
 std::string this_host() {
@@ -38,10 +44,11 @@ base::Status check_push_rows(const TableSpec& spec, std::size_t ids, Input gradi
 
 base::Status check_push_dense(const TableSpec& spec, Input gradients, const Scalars& scalars) {
   const std::size_t size = size_of(spec.compute_dtype());
-  if (gradients.size() != spec.rows * size) {
+  const std::uint64_t elements = dense_elements(spec);
+  if (gradients.size() != elements * size) {
     return invalid_argument(
         fmt::format("push to table {}: expected {} bytes for {} elements, got {}", spec.name,
-                    spec.rows * size, spec.rows, gradients.size()));
+                    elements * size, elements, gradients.size()));
   }
   return check_push(spec, 1, 1, spec.compute_dtype(), scalars);
 }
@@ -59,9 +66,10 @@ base::Status check_pull_rows(const TableSpec& spec, std::size_t ids, Output rows
 
 base::Status check_pull_dense(const TableSpec& spec, Output values) {
   const std::size_t size = size_of(spec.dtype);
-  if (values.size() == spec.rows * size) return {};
+  const std::uint64_t elements = dense_elements(spec);
+  if (values.size() == elements * size) return {};
   return invalid_argument(fmt::format("pull of table {}: expected {} bytes for {} elements, got {}",
-                                      spec.name, spec.rows * size, spec.rows, values.size()));
+                                      spec.name, elements * size, elements, values.size()));
 }
 
 base::Status check_number(Table table, std::size_t tables) {
@@ -103,6 +111,19 @@ base::Status check_advance(Mode mode) {
   return invalid_argument(
       "advance: in mode sync a step ends once all its leaves are there; call next_leaf() until it "
       "returns nothing");
+}
+
+base::Status check_raise_clock(Mode mode) {
+  if (mode == Mode::kSsp) return {};
+  return invalid_argument(
+      fmt::format("clock: only clients of mode=\"ssp\" have one, got mode=\"{}\"", name_of(mode)));
+}
+
+base::Status check_whole(const TableSpec& spec) {
+  if (spec.part == TablePart{}) return {};
+  return invalid_argument(fmt::format(
+      "table {}: expected a whole table, got part {} of {}; a client of several stores cuts it",
+      spec.name, spec.part.number, spec.part.of));
 }
 
 base::Status check_open(const TableSpec& spec) {

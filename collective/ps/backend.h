@@ -1,10 +1,13 @@
-// What a Client does its calls with: lanes and stores of this host (client.h), or a connection to
-// the servers' host (remote_client.h). include/regroup/ps.h has the contracts.
+// What a Client does its calls with: lanes and a store of this host (client.h), a connection to the
+// host of the servers (remote_client.h), or one of these for each of several stores
+// (partitioned_client.h). include/regroup/ps.h has the contracts.
 #pragma once
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,7 +20,11 @@ namespace regroup::collective::ps {
 
 class Client::Backend {
  public:
-  explicit Backend(std::uint64_t client) : client_(client) {}
+  explicit Backend(const ClientOptions& options)
+      : client_(options.client), call_within_(options.deadline) {}
+  // Of one store. Errors as Client::attach(). Blocks until `deadline`.
+  [[nodiscard]] static base::Result<std::unique_ptr<Backend>> attach(const ClientOptions& options,
+                                                                     base::TimePoint deadline);
   virtual ~Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
@@ -26,6 +33,8 @@ class Client::Backend {
   [[nodiscard]] bool in_child() const { return process_ != ::getpid(); }
   // kInvalidArgument: in_child().
   [[nodiscard]] base::Status check_process() const;
+  // Of a call that begins now.
+  [[nodiscard]] base::TimePoint deadline() const;
 
   [[nodiscard]] virtual base::Result<Table> open(const TableSpec& spec) = 0;
   [[nodiscard]] virtual const TableSpec& spec_of(Table table) const = 0;
@@ -34,16 +43,21 @@ class Client::Backend {
   [[nodiscard]] virtual base::Result<Ticket> push_dense(Table table, Input gradients,
                                                         const Scalars& scalars) = 0;
   [[nodiscard]] virtual base::Status wait(Ticket ticket, base::TimePoint deadline) = 0;
-  [[nodiscard]] virtual base::Status flush() = 0;
+  [[nodiscard]] virtual base::Status flush(base::TimePoint deadline) = 0;
   [[nodiscard]] virtual std::uint64_t clock() const = 0;
   [[nodiscard]] virtual base::Result<std::uint64_t> advance() = 0;
+  // Mode ssp: as advance(), but ends so many turns that the clock is at least `clock`.
+  [[nodiscard]] virtual base::Status raise_clock(std::uint64_t clock, base::TimePoint deadline) = 0;
   [[nodiscard]] virtual base::Result<std::optional<Leaf>> next_leaf() = 0;
   [[nodiscard]] virtual base::Status pull(Table table, std::span<const std::int64_t> ids,
                                           Output rows) = 0;
   [[nodiscard]] virtual base::Status pull_dense(Table table, Output values) = 0;
+  // Shards of the store, or of all stores together.
+  [[nodiscard]] virtual std::uint32_t shards() const = 0;
 
  private:
   const std::uint64_t client_;  // for messages
+  const std::chrono::nanoseconds call_within_;
   const pid_t process_ = ::getpid();
 };
 
@@ -66,6 +80,9 @@ class Client::Backend {
 // Refuse calls that are not of this mode.
 [[nodiscard]] base::Status check_next_leaf(Mode mode);
 [[nodiscard]] base::Status check_advance(Mode mode);
+[[nodiscard]] base::Status check_raise_clock(Mode mode);
+// Refuses a part of a table.
+[[nodiscard]] base::Status check_whole(const TableSpec& spec);
 // Refuses a spec that no client may open.
 [[nodiscard]] base::Status check_open(const TableSpec& spec);
 

@@ -180,7 +180,15 @@ LaneHolder::Outcome LaneHolder::look_at_taken(Lane& lane, std::uint64_t client, 
 std::size_t Client::Impl::OpenedTable::range_of(std::uint64_t position) const {
   const auto after = std::ranges::upper_bound(
       ranges, position, {}, [](const RangeOf& range) { return range.reader.positions().first; });
-  return static_cast<std::size_t>(after - ranges.begin()) - 1;
+  if (after == ranges.begin()) return ranges.size();
+  const auto found = after - 1;
+  return found->reader.positions().has(position) ? static_cast<std::size_t>(found - ranges.begin())
+                                                 : ranges.size();
+}
+Status Client::Impl::OpenedTable::lies_elsewhere(std::uint64_t position) const {
+  return invalid_argument(
+      fmt::format("table {}: id {} lies in another store; this one has part {} of {}", spec.name,
+                  id_at(spec.kind, position), spec.part.number, spec.part.of));
 }
 bool Client::Impl::Pushed::done() const {
   return !sending && std::ranges::all_of(messages, [](std::uint32_t count) { return count == 0; });
@@ -205,13 +213,14 @@ base::Result<Client::Impl::Shards> Client::Impl::map(const ServerMemory& memory)
 
 base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOptions& options,
                                                                  const ServerMemory& memory,
-                                                                 Shards shards, Caller caller) {
+                                                                 Shards shards, Caller caller,
+                                                                 base::TimePoint deadline) {
   if (options.client >= kStepClient)
     return invalid_argument("client: expected a number below 2^64 - 2");
   REGROUP_RETURN_IF_ERROR(check(options.consistency));
   std::unique_ptr<Impl> impl(new Impl(std::move(shards), options, std::move(caller)));
-  REGROUP_ASSIGN_OR_RETURN(
-      impl->holder_, LaneHolder::take(impl->shards_, options, impl->caller_, impl->deadline()));
+  REGROUP_ASSIGN_OR_RETURN(impl->holder_,
+                           LaneHolder::take(impl->shards_, options, impl->caller_, deadline));
   for (std::size_t i = 0; i < impl->shards_.size(); ++i) {
     const Lanes& lanes = impl->shards_[i].lanes;
     Link& link = impl->links_[i];
@@ -232,15 +241,16 @@ base::Result<std::unique_ptr<Client::Impl>> Client::Impl::attach(const ClientOpt
                       lanes.spec().lane_bytes, std::strerror(error)));
     }
   }
-  if (options.consistency.mode == Mode::kSsp) REGROUP_RETURN_IF_ERROR(impl->begin_at_highest());
+  if (options.consistency.mode == Mode::kSsp)
+    REGROUP_RETURN_IF_ERROR(impl->begin_at_highest(deadline));
   if (impl->is_sync()) impl->clock_ = impl->least_applied();
   return impl;
 }
 
-Status Client::Impl::begin_at_highest() {
+Status Client::Impl::begin_at_highest(base::TimePoint until) {
   const Lanes& lanes = clock_lanes();
   pthread_mutex_t& attaching = lanes.header().attaching;
-  for (const base::TimePoint until = deadline(); !try_lock_robust(attaching);) {
+  while (!try_lock_robust(attaching)) {
     if (RealPolicy::now() >= until) return other_processes_attach(options_.client, lanes);
     if (caller_.is_gone()) return caller_is_gone();
     std::this_thread::sleep_for(kLookForLane);
@@ -257,10 +267,6 @@ Client::Impl::~Impl() {
   const Lanes& lanes = clock_lanes();
   end_clock<RealPolicy>(lanes.clock_words(), lanes.clock_bells(), lanes.spec().lanes,
                         links_[0].lane);
-}
-
-base::TimePoint Client::Impl::deadline() const {
-  return base::deadline_after(RealPolicy::now(), options_.deadline);
 }
 
 base::TimePoint Client::Impl::look_again(base::TimePoint now) const {
@@ -463,9 +469,8 @@ Status Client::Impl::wait(Ticket ticket, base::TimePoint deadline) {
   return status;
 }
 
-Status Client::Impl::flush() {
+Status Client::Impl::flush(base::TimePoint until) {
   Lock lock(mutex_);
-  const base::TimePoint until = deadline();
   std::vector<std::uint64_t> tickets;
   for (const auto& [ticket, push] : pushes_) {
     // A push that is not all written begins after this; open() returns its own error.
@@ -506,14 +511,32 @@ base::Result<std::uint64_t> Client::Impl::advance() {
     const std::lock_guard lock(mutex_);
     return ++clock_;
   }
-  REGROUP_RETURN_IF_ERROR(flush());
-  Lock lock(mutex_);
-  // A push that has failed may have left parts in the lanes, which flush() does not know.
-  REGROUP_RETURN_IF_ERROR(wait_for_all(lock, deadline(), "end of a turn"));
-  const Lanes& lanes = clock_lanes();
-  count_clock<RealPolicy>(lanes.clock_words(), lanes.clock_bells(), lanes.spec().lanes,
-                          links_[0].lane, ++clock_);
+  Lock lock(mutex_, std::defer_lock);
+  REGROUP_RETURN_IF_ERROR(end_turn(lock, deadline()));
+  count_turns(clock_ + 1);
   return clock_;
+}
+
+Status Client::Impl::raise_clock(std::uint64_t clock, base::TimePoint until) {
+  REGROUP_RETURN_IF_ERROR(check_raise_clock(options_.consistency.mode));
+  Lock lock(mutex_, std::defer_lock);
+  REGROUP_RETURN_IF_ERROR(end_turn(lock, until));
+  if (clock > clock_) count_turns(clock);
+  return {};
+}
+
+Status Client::Impl::end_turn(Lock& lock, base::TimePoint until) {
+  REGROUP_RETURN_IF_ERROR(flush(until));
+  lock.lock();
+  // A push that has failed may have left parts in the lanes, which flush() does not know.
+  return wait_for_all(lock, until, "end of a turn");
+}
+
+void Client::Impl::count_turns(std::uint64_t clock) {
+  const Lanes& lanes = clock_lanes();
+  clock_ = clock;
+  count_clock<RealPolicy>(lanes.clock_words(), lanes.clock_bells(), lanes.spec().lanes,
+                          links_[0].lane, clock);
 }
 
 std::optional<SlowClient> Client::Impl::held_up_by(std::uint64_t clock) const {
@@ -658,7 +681,7 @@ Status Client::Impl::check_leaf_of(std::uint64_t ticket) const {
 // Each shard gets the end of the leaf behind its pushes, with their number.
 Status Client::Impl::end_leaf(Lock& lock) {
   lock.unlock();
-  Status pushed = flush();
+  Status pushed = flush(deadline());
   lock.lock();
   if (pushed.ok()) pushed = leaf_failed_;
   for (const auto& [ticket, push] : pushes_) {
@@ -859,7 +882,12 @@ base::Result<Client::Impl::OpenedTable> Client::Impl::find_ranges(const TableSpe
   std::ranges::sort(table.ranges, {},
                     [](const RangeOf& range) { return range.reader.positions().first; });
   std::vector<PositionRange> found;
-  for (const RangeOf& range : table.ranges) found.push_back(range.reader.positions());
+  std::uint64_t elements = 0;
+  for (RangeOf& range : table.ranges) {
+    found.push_back(range.reader.positions());
+    range.first = elements;
+    elements += found.back().last - found.back().first + 1;
+  }
   if (found != ranges_of(spec, static_cast<std::uint32_t>(shards_.size()))) {
     return base::data_loss(fmt::format(
         "open table {}: expected {} ranges in the stores, got {}, or others", spec.name,
@@ -872,8 +900,9 @@ base::Result<Table> Client::Impl::open(const TableSpec& spec) {
   REGROUP_RETURN_IF_ERROR(check_open(spec));
   const auto count = static_cast<std::uint32_t>(shards_.size());
   const std::vector<PositionRange> ranges = ranges_of(spec, count);
-  const std::uint64_t elements =
-      spec.kind == TableKind::kDense ? ranges[0].last - ranges[0].first + 1 : spec.dim;
+  std::uint64_t elements = spec.dim;  // of the largest range
+  if (spec.kind == TableKind::kDense)
+    elements = ranges.empty() ? 0 : ranges[0].last - ranges[0].first + 1;
   const std::array<PushPart, 1> largest{PushPart{0, 0, spec.kind == TableKind::kDense ? 0U : 1U,
                                                  elements * size_of(spec.compute_dtype())}};
   if (const LaneSpec& lanes = shards_[0].lanes.spec(); bytes_of_push(largest) > lanes.lane_bytes) {
@@ -980,6 +1009,7 @@ base::Result<Ticket> Client::Impl::push(Table table, std::span<const std::int64_
   for (auto& of_shard : runs) of_shard.resize(opened->ranges.size());
   for (std::size_t at = 0; at < keys.size();) {
     const std::size_t range = opened->range_of(keys[at].position);
+    if (range == opened->ranges.size()) return opened->lies_elsewhere(keys[at].position);
     const std::uint64_t last = opened->ranges[range].reader.positions().last;
     const std::size_t begin = at;
     while (at < keys.size() && keys[at].position <= last) ++at;
@@ -1010,7 +1040,7 @@ Status Client::Impl::send_slice(Lock& lock, const OpenedTable& table, const Rang
   const std::size_t size = size_of(table.spec.compute_dtype());
   const PositionRange& positions = range.reader.positions();
   const Input part =
-      gradients.subspan(positions.first * size, (positions.last - positions.first + 1) * size);
+      gradients.subspan(range.first * size, (positions.last - positions.first + 1) * size);
   const std::array<PushPart, 1> parts{PushPart{range.id, 0, 0, part.size()}};
   const std::uint64_t bytes = bytes_of_push(parts);
   REGROUP_ASSIGN_OR_RETURN(
@@ -1060,6 +1090,7 @@ Status Client::Impl::read_rows(const OpenedTable& opened, std::span<const std::i
                       spec.name, spec.rows - 1, ids[i], i));
     }
     const std::size_t range = opened.range_of(position);
+    if (range == opened.ranges.size()) return opened.lies_elsewhere(position);
     Waiting& w = waiting[range];
     w.positions[w.count] = position;
     w.places[w.count++] = static_cast<std::uint32_t>(i);
@@ -1081,7 +1112,7 @@ Status Client::Impl::pull_dense(Table table, Output values) {
     for (const RangeOf& range : opened->ranges) {
       const PositionRange& positions = range.reader.positions();
       const auto part =
-          values.subspan(positions.first * size, (positions.last - positions.first + 1) * size);
+          values.subspan(range.first * size, (positions.last - positions.first + 1) * size);
       REGROUP_RETURN_IF_ERROR(range.reader.copy_slice(part).status());
     }
     return {};
@@ -1098,19 +1129,29 @@ Client::~Client() {
   if (impl_->in_child()) static_cast<void>(impl_.release());
 }
 
-base::Result<std::unique_ptr<Client>> Client::attach(const ClientOptions& options) {
+base::Result<std::unique_ptr<Client::Backend>> Client::Backend::attach(const ClientOptions& options,
+                                                                       base::TimePoint deadline) {
   std::unique_ptr<Backend> backend;
   if (is_gateway_address(options.memory)) {
-    REGROUP_ASSIGN_OR_RETURN(backend, Remote::connect(options));
+    REGROUP_ASSIGN_OR_RETURN(backend, Remote::connect(options, deadline));
   } else {
     REGROUP_ASSIGN_OR_RETURN(const ServerMemory memory, parse_server_memory(options.memory));
     REGROUP_ASSIGN_OR_RETURN(Impl::Shards shards, Impl::map(memory));
-    REGROUP_ASSIGN_OR_RETURN(backend, Impl::attach(options, memory, std::move(shards), Caller{}));
+    REGROUP_ASSIGN_OR_RETURN(backend,
+                             Impl::attach(options, memory, std::move(shards), Caller{}, deadline));
   }
+  return backend;
+}
+
+base::Result<std::unique_ptr<Client>> Client::attach(const ClientOptions& options) {
+  REGROUP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Backend> backend,
+      Backend::attach(options, base::deadline_after(RealPolicy::now(), options.deadline)));
   return std::unique_ptr<Client>(new Client(std::move(backend)));
 }
 base::Result<Table> Client::open(const TableSpec& spec) {
   REGROUP_RETURN_IF_ERROR(impl_->check_process());
+  REGROUP_RETURN_IF_ERROR(check_whole(spec));
   return impl_->open(spec);
 }
 const TableSpec& Client::spec_of(Table table) const { return impl_->spec_of(table); }
@@ -1129,7 +1170,7 @@ Status Client::wait(Ticket ticket, std::chrono::nanoseconds at_most) {
 }
 Status Client::flush() {
   REGROUP_RETURN_IF_ERROR(impl_->check_process());
-  return impl_->flush();
+  return impl_->flush(impl_->deadline());
 }
 std::uint64_t Client::clock() const { return impl_->clock(); }
 base::Result<std::uint64_t> Client::advance() {

@@ -89,14 +89,13 @@ class Client::Impl final : public Client::Backend {
   using Shards = std::shared_ptr<const std::vector<MappedShard>>;
   // Maps the shards of `memory` for reading.
   [[nodiscard]] static base::Result<Shards> map(const ServerMemory& memory);
-  // `shards`: of `memory`, whose descriptors may be closed afterwards.
+  // `shards`: of `memory`, whose descriptors may be closed afterwards. Blocks until `deadline`.
   [[nodiscard]] static base::Result<std::unique_ptr<Impl>> attach(const ClientOptions& options,
                                                                   const ServerMemory& memory,
-                                                                  Shards shards, Caller caller);
+                                                                  Shards shards, Caller caller,
+                                                                  base::TimePoint deadline);
   // Of the process that has attached.
   ~Impl() override;
-  // Of a call that begins now.
-  [[nodiscard]] base::TimePoint deadline() const;
 
   [[nodiscard]] base::Result<Table> open(const TableSpec& spec) override;
   [[nodiscard]] const TableSpec& spec_of(Table table) const override;
@@ -105,9 +104,10 @@ class Client::Impl final : public Client::Backend {
   [[nodiscard]] base::Result<Ticket> push_dense(Table table, Input gradients,
                                                 const Scalars& scalars) override;
   [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline) override;
-  [[nodiscard]] base::Status flush() override;
+  [[nodiscard]] base::Status flush(base::TimePoint deadline) override;
   [[nodiscard]] std::uint64_t clock() const override;
   [[nodiscard]] base::Result<std::uint64_t> advance() override;
+  [[nodiscard]] base::Status raise_clock(std::uint64_t clock, base::TimePoint deadline) override;
   [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf() override;
   // The leaf that this client computes does not count: next_leaf() returns `why`, which is an
   // error, and the call after that begins a leaf anew.
@@ -115,18 +115,23 @@ class Client::Impl final : public Client::Backend {
   [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
                                   Output rows) override;
   [[nodiscard]] base::Status pull_dense(Table table, Output values) override;
+  [[nodiscard]] std::uint32_t shards() const override {
+    return static_cast<std::uint32_t>(shards_.size());
+  }
 
  private:
   struct RangeOf {
     std::uint32_t shard;
     std::uint32_t id;
     RangeReader reader;
+    std::uint64_t first = 0;  // of a dense table: its first element, among those that are here
   };
   struct OpenedTable {
     TableSpec spec;
     std::vector<RangeOf> ranges;  // by position
-    // The index of the range that has `position`.
+    // The index of the range that has `position`; ranges.size(): another store has it.
     [[nodiscard]] std::size_t range_of(std::uint64_t position) const;
+    [[nodiscard]] base::Status lies_elsewhere(std::uint64_t position) const;
   };
   // A message that has no answer yet.
   struct Unanswered {
@@ -154,7 +159,7 @@ class Client::Impl final : public Client::Backend {
   using Lock = std::unique_lock<std::mutex>;
 
   Impl(Shards shards, const ClientOptions& options, Caller caller)
-      : Backend(options.client),
+      : Backend(options),
         options_(options),
         caller_(std::move(caller)),
         mapped_(std::move(shards)),
@@ -210,7 +215,10 @@ class Client::Impl final : public Client::Backend {
                                           const std::string& what);
 
   // Mode ssp: waits until a pull at this client's clock has what it must have.
-  [[nodiscard]] base::Status begin_at_highest();
+  [[nodiscard]] base::Status begin_at_highest(base::TimePoint until);
+  // Waits until all that is pushed is applied.
+  [[nodiscard]] base::Status end_turn(Lock& lock, base::TimePoint until);
+  void count_turns(std::uint64_t clock);
   [[nodiscard]] base::Status await_clocks(const std::string& table);
   // The client that holds up a pull at `clock`.
   [[nodiscard]] std::optional<SlowClient> held_up_by(std::uint64_t clock) const;

@@ -133,7 +133,7 @@ class Session {
       case RequestKind::kPushDense: {
         if (!has(request, false)) return false;
         const TableSpec& spec = specs_[request.table];
-        return request.bytes == spec.rows * size_of(spec.compute_dtype());
+        return request.bytes == dense_elements(spec) * size_of(spec.compute_dtype());
       }
       case RequestKind::kPullDense:
         return has(request, false) && request.bytes == 0;
@@ -167,9 +167,8 @@ class Session {
       case RequestKind::kFlush:
         return answer(request, flush());
       case RequestKind::kAdvance: {
-        Status status = flush();
-        const auto clock = status.ok() ? client_->advance() : status;
-        return answer(request, clock.status(), clock.ok() ? *clock : 0);
+        const Status status = advance(request);
+        return answer(request, status, client_->clock());
       }
       case RequestKind::kNextLeaf:
         return next_leaf(request);
@@ -257,6 +256,17 @@ class Session {
     return failed.empty() ? Status() : failed.begin()->second;
   }
 
+  [[nodiscard]] Status advance(const Request& request) {
+    REGROUP_RETURN_IF_ERROR(flush());
+    if (request.of == 0) return client_->advance().status();
+    constexpr std::uint64_t kMost = 1ULL << 62;
+    if (request.of > kMost) {
+      return base::invalid_argument(
+          fmt::format("clock {}: expected at most {}", request.of, kMost));
+    }
+    return client_->raise_clock(request.of, client_->deadline());
+  }
+
   // A leaf that the client does not end is one of which it has not heard, or whose end it could not
   // send: what it has pushed for that must not count.
   [[nodiscard]] bool next_leaf(const Request& request) {
@@ -284,7 +294,8 @@ class Session {
   [[nodiscard]] bool pull(const Request& request) {
     const TableSpec& spec = specs_[request.table];
     const bool dense = request.kind == RequestKind::kPullDense;
-    rows_.resize(dense ? spec.rows * size_of(spec.dtype) : request.count * spec.value_bytes());
+    rows_.resize(dense ? dense_elements(spec) * size_of(spec.dtype)
+                       : request.count * spec.value_bytes());
     const Status status = dense ? client_->pull_dense({request.table}, rows_)
                                 : client_->pull({request.table}, ids_in(request), rows_);
     return answer(request, status, 0, rows_);
@@ -409,9 +420,10 @@ class Gateway::Impl {
       return;
     connection.known.store(true, std::memory_order_relaxed);
     base::Result<std::unique_ptr<Client::Impl>> client = attach(hello, connection.gone);
-    const std::uint64_t clock = client.ok() ? (*client)->clock() : 0;
-    if (!send_answer(socket, {.number = 0, .value = clock}, client.status()) || !client.ok())
-      return;
+    Welcome welcome{.shards = shards_->size()};
+    if (client.ok()) welcome.clock = (*client)->clock();
+    const Input payload = std::as_bytes(std::span(&welcome, 1));
+    if (!send_answer(socket, {.number = 0}, client.status(), payload) || !client.ok()) return;
     Session(socket, std::move(*client)).run();
   }
   [[nodiscard]] base::Result<std::unique_ptr<Client::Impl>> attach(const Hello& hello,
@@ -430,7 +442,8 @@ class Gateway::Impl {
         .name = text_of(hello.name)};
     return Client::Impl::attach(
         options, options_.memory, shards_,
-        {.process = hello.process, .host = text_of(hello.host), .gone = &gone});
+        {.process = hello.process, .host = text_of(hello.host), .gone = &gone},
+        base::deadline_after(RealPolicy::now(), options.deadline));
   }
 
   const GatewayOptions options_;

@@ -21,7 +21,7 @@
 
 namespace regroup::collective::ps {
 
-inline constexpr std::uint32_t kLinkVersion = 1;
+inline constexpr std::uint32_t kLinkVersion = 2;
 inline constexpr std::uint64_t kLinkMagic = 0x4b4e494c53505252ULL;  // "RRPSLINK"
 // A host that acknowledges no bytes for so long is lost. Shorter than the 5 s after which an agent
 // ends the members of a lost controller, so that they can say what they have lost.
@@ -58,7 +58,7 @@ enum class RequestKind : std::uint32_t {
   kPushDense,  // payload: gradients
   kWait,       // of the push whose last request was `of`, for at most `wait` nanoseconds
   kFlush,
-  kAdvance,    // the answer's value: the clock
+  kAdvance,    // to clock `of` or a later one; 0: by one turn. The answer's value: the clock
   kPull,       // payload: `count` ids; the answer's: their rows
   kPullDense,  // the answer's payload: the table
   // Mode sync. `leaf` and `step`: of the one that ends; `first` is 0 if there is none; `of` is 1 if
@@ -85,6 +85,11 @@ struct Answer {
   std::uint32_t text = 0;    // bytes of the status' message, which come first
   std::uint64_t bytes = 0;   // of the payload
   std::uint64_t value = 0;
+};
+// The payload of the answer to a Hello.
+struct Welcome {
+  std::uint64_t clock = 0;
+  std::uint64_t shards = 0;  // of the store
 };
 struct NextLeaf {
   std::uint64_t clock = 0;

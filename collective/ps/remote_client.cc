@@ -18,6 +18,7 @@
 #include "base/tcp_peer.h"
 #include "base/uninterrupted.h"
 #include "collective/ps/consistency.h"
+#include "collective/ps/handover.h"
 #include "collective/ps/lane.h"
 #include "collective/ps/table.h"
 
@@ -47,23 +48,22 @@ Status late(const std::string& what, const std::string& server) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Client::Remote>> Client::Remote::connect(
-    const ClientOptions& options) {
+base::Result<std::unique_ptr<Client::Remote>> Client::Remote::connect(const ClientOptions& options,
+                                                                      TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check(options.consistency));
   REGROUP_ASSIGN_OR_RETURN(GatewayAddress gateway, parse_gateway_address(options.memory));
-  auto socket = connect_link(gateway.address, gateway.port,
-                             base::deadline_after(RealPolicy::now(), options.deadline));
+  auto socket = connect_link(gateway.address, gateway.port, deadline);
   if (!socket.ok()) {
     return Status(socket.code(), fmt::format("parameter server on host {}: {}", gateway.host,
                                              socket.status().message()));
   }
   std::unique_ptr<Remote> remote(new Remote(options, std::move(gateway), std::move(*socket)));
-  REGROUP_RETURN_IF_ERROR(remote->greet());
+  REGROUP_RETURN_IF_ERROR(remote->greet(deadline));
   return remote;
 }
 
 Client::Remote::Remote(const ClientOptions& options, GatewayAddress gateway, base::Fd socket)
-    : Backend(options.client),
+    : Backend(options),
       options_(options),
       gateway_(std::move(gateway)),
       socket_(std::move(socket)) {}
@@ -78,9 +78,6 @@ Client::Remote::~Remote() {
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
-TimePoint Client::Remote::deadline() const {
-  return base::deadline_after(RealPolicy::now(), options_.deadline);
-}
 std::string Client::Remote::server() const {
   return fmt::format("the parameter server on host {} ({} port {})", gateway_.host,
                      gateway_.address, gateway_.port);
@@ -91,7 +88,7 @@ Status Client::Remote::broken(const std::string& why) {
   return broken_;
 }
 
-Status Client::Remote::greet() {
+Status Client::Remote::greet(TimePoint until) {
   Hello hello;
   hello.token = gateway_.token;
   hello.consistency = to_word(options_.consistency);
@@ -99,10 +96,14 @@ Status Client::Remote::greet() {
   hello.process = static_cast<std::uint64_t>(::getpid());
   hello.name = fixed_text<sizeof hello.name>(options_.name);
   hello.host = fixed_text<sizeof hello.host>(this_host());
-  const TimePoint until = deadline();
   REGROUP_RETURN_IF_ERROR(send({bytes_of(hello)}, until, "attach"));
-  REGROUP_ASSIGN_OR_RETURN(const std::uint64_t clock, receive(0, {}, later(until), "attach"));
-  clock_.store(clock, std::memory_order_relaxed);
+  Welcome welcome;
+  REGROUP_RETURN_IF_ERROR(
+      receive(0, std::as_writable_bytes(std::span(&welcome, 1)), later(until), "attach").status());
+  clock_.store(welcome.clock, std::memory_order_relaxed);
+  if (welcome.shards == 0 || welcome.shards > kMaxShards)
+    return broken("it has sent a malformed answer");
+  shards_ = static_cast<std::uint32_t>(welcome.shards);
   return {};
 }
 
@@ -341,8 +342,7 @@ Status Client::Remote::wait(Ticket ticket, TimePoint deadline) {
   return done.ok() ? std::exchange(missed_, {}) : done.status();
 }
 
-Status Client::Remote::flush() {
-  const TimePoint until = deadline();
+Status Client::Remote::flush(TimePoint until) {
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "flush"));
   const auto done = call({.kind = RequestKind::kFlush}, {}, {}, until, "flush");
   return done.ok() ? std::exchange(missed_, {}) : done.status();
@@ -352,10 +352,18 @@ std::uint64_t Client::Remote::clock() const { return clock_.load(std::memory_ord
 
 base::Result<std::uint64_t> Client::Remote::advance() {
   REGROUP_RETURN_IF_ERROR(check_advance(options_.consistency.mode));
-  const TimePoint until = deadline();
+  return advance_to(0, deadline());
+}
+
+Status Client::Remote::raise_clock(std::uint64_t clock, TimePoint until) {
+  return advance_to(clock, until).status();
+}
+
+base::Result<std::uint64_t> Client::Remote::advance_to(std::uint64_t least, TimePoint until) {
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "end of a turn"));
-  REGROUP_ASSIGN_OR_RETURN(const std::uint64_t clock,
-                           call({.kind = RequestKind::kAdvance}, {}, {}, until, "end of a turn"));
+  REGROUP_ASSIGN_OR_RETURN(
+      const std::uint64_t clock,
+      call({.kind = RequestKind::kAdvance, .of = least}, {}, {}, until, "end of a turn"));
   clock_.store(clock, std::memory_order_relaxed);
   return clock;
 }

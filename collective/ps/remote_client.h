@@ -18,8 +18,9 @@ namespace regroup::collective::ps {
 
 class Client::Remote final : public Client::Backend {
  public:
-  // `options.memory`: the gateway's address. Errors as Client::attach().
-  [[nodiscard]] static base::Result<std::unique_ptr<Remote>> connect(const ClientOptions& options);
+  // `options.memory`: the gateway's address. Errors as Client::attach(). Blocks until `deadline`.
+  [[nodiscard]] static base::Result<std::unique_ptr<Remote>> connect(const ClientOptions& options,
+                                                                     base::TimePoint deadline);
   ~Remote() override;
 
   [[nodiscard]] base::Result<Table> open(const TableSpec& spec) override;
@@ -29,21 +30,24 @@ class Client::Remote final : public Client::Backend {
   [[nodiscard]] base::Result<Ticket> push_dense(Table table, Input gradients,
                                                 const Scalars& scalars) override;
   [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline) override;
-  [[nodiscard]] base::Status flush() override;
+  [[nodiscard]] base::Status flush(base::TimePoint deadline) override;
   [[nodiscard]] std::uint64_t clock() const override;
   [[nodiscard]] base::Result<std::uint64_t> advance() override;
+  [[nodiscard]] base::Status raise_clock(std::uint64_t clock, base::TimePoint deadline) override;
   [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf() override;
   [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
                                   Output rows) override;
   [[nodiscard]] base::Status pull_dense(Table table, Output values) override;
+  [[nodiscard]] std::uint32_t shards() const override { return shards_; }
 
  private:
   // A call waits for those of other threads.
   using Lock = std::unique_lock<std::timed_mutex>;
 
   Remote(const ClientOptions& options, GatewayAddress gateway, base::Fd socket);
-  [[nodiscard]] base::TimePoint deadline() const;
-  [[nodiscard]] base::Status greet();
+  [[nodiscard]] base::Status greet(base::TimePoint until);
+  // Ends a turn. `clock`: the least one afterwards; 0: one more than now.
+  [[nodiscard]] base::Result<std::uint64_t> advance_to(std::uint64_t clock, base::TimePoint until);
   // Locks, or kDeadlineExceeded.
   [[nodiscard]] base::Result<Lock> turn(base::TimePoint until, const std::string& what) const;
   [[nodiscard]] base::Result<const TableSpec*> spec_at(Table table, bool rows) const;
@@ -75,6 +79,7 @@ class Client::Remote final : public Client::Backend {
 
   const ClientOptions options_;
   const GatewayAddress gateway_;
+  std::uint32_t shards_ = 0;        // constant after greet()
   mutable std::timed_mutex mutex_;  // of all below
   const base::Fd socket_;
   base::Status broken_;  // once the connection is
