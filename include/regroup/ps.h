@@ -194,6 +194,12 @@ class Client {
   // kResourceExhausted: all lanes are taken until the deadline. kUnavailable: nobody takes
   // connections on the servers' host. Does not need a server.
   [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(const ClientOptions& options);
+  // The same at several stores, each with servers and memory of its own, on a host of its own, in
+  // the order of their numbers. Each has a part of each table. `deadline` and `consistency` are
+  // those of the first. kInvalidArgument also: mode sync with more than one store. A process that
+  // opens a table with another list, or in another order, is refused by open().
+  [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(
+      std::span<const ClientOptions> stores);
   // Pushes that have begun are still applied. Does not wait; on another host it waits until the
   // servers' host has all pushes, for at most 10 s.
   ~Client();
@@ -250,9 +256,10 @@ class Client {
   // Copies a whole dense table: `rows` elements of the table's dtype. Each 4 MiB is of one moment.
   [[nodiscard]] base::Status pull(Table table, Output values) const;
 
-  class Backend;  // what a Client does its calls with
-  class Impl;     // on the servers' host
-  class Remote;   // on another one
+  class Backend;      // what a Client does its calls with
+  class Impl;         // on the servers' host
+  class Remote;       // on another one
+  class Partitioned;  // of servers on several hosts
 
  private:
   explicit Client(std::unique_ptr<Backend> backend);

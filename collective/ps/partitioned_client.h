@@ -1,0 +1,98 @@
+// A client of several stores, each with servers of its own on a host of its own. A table is cut
+// into ranges once, and each store has the ranges of its part (TablePart), so a push or a pull is
+// one at each store that has some of its keys. docs/design/ps_hosts.md.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/ps/backend.h"
+#include "collective/ps/partition.h"
+#include "collective/ps/store_threads.h"
+
+namespace regroup::collective::ps {
+
+class Client::Partitioned final : public Client::Backend {
+ public:
+  // `stores`: two or more. Errors as Client::attach(). Blocks until `deadline`.
+  [[nodiscard]] static base::Result<std::unique_ptr<Partitioned>> attach(
+      std::span<const ClientOptions> stores, base::TimePoint deadline);
+  ~Partitioned() override;
+
+  [[nodiscard]] base::Result<Table> open(const TableSpec& spec) override;
+  [[nodiscard]] const TableSpec& spec_of(Table table) const override;
+  [[nodiscard]] base::Result<Ticket> push(Table table, std::span<const std::int64_t> ids,
+                                          Input gradients, const Scalars& scalars) override;
+  [[nodiscard]] base::Result<Ticket> push_dense(Table table, Input gradients,
+                                                const Scalars& scalars) override;
+  [[nodiscard]] base::Status wait(Ticket ticket, base::TimePoint deadline) override;
+  [[nodiscard]] base::Status flush(base::TimePoint deadline) override;
+  [[nodiscard]] std::uint64_t clock() const override;
+  [[nodiscard]] base::Result<std::uint64_t> advance() override;
+  [[nodiscard]] base::Status raise_clock(std::uint64_t clock, base::TimePoint deadline) override;
+  [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf() override;
+  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
+                                  Output rows) override;
+  [[nodiscard]] base::Status pull_dense(Table table, Output values) override;
+  [[nodiscard]] std::uint32_t shards() const override;
+
+ private:
+  struct Store {
+    std::string host;  // of its servers
+    std::unique_ptr<Backend> backend;
+    std::vector<std::byte> rows;  // of a call's part; kept, since new memory is slow
+  };
+  struct OpenedTable {
+    TablePartition partition;
+    std::vector<Table> in_store;
+    [[nodiscard]] const TableSpec& spec() const { return partition.spec(); }
+  };
+  // A push that is not answered at all stores, for all that is known.
+  struct Pushed {
+    std::vector<std::optional<Ticket>> parts;  // by store; nothing: answered, or no keys there
+    base::Status status;                       // the first error
+    [[nodiscard]] bool answered() const;
+  };
+  using Lock = std::unique_lock<std::timed_mutex>;
+  using StoreCall = std::function<base::Status(std::size_t store)>;
+
+  Partitioned(const ClientOptions& first, std::size_t stores);
+  // Calls at these stores at the same time. By store; errors name the store and its host.
+  [[nodiscard]] std::vector<base::Status> at(std::span<const std::size_t> stores,
+                                             const StoreCall& call);
+  [[nodiscard]] base::Status at_all(const StoreCall& call);
+  [[nodiscard]] base::Status named(std::size_t store, const base::Status& status) const;
+  // All calls wait for those of other threads.
+  [[nodiscard]] base::Result<Lock> turn(base::TimePoint until, const std::string& what);
+  [[nodiscard]] base::Result<const OpenedTable*> table_at(Table table, bool rows) const;
+  // Pushes at these stores; `push` returns the store's ticket.
+  [[nodiscard]] base::Result<Ticket> push_at(
+      std::span<const std::size_t> stores, base::TimePoint until,
+      const std::function<base::Result<Ticket>(std::size_t store)>& push);
+  // Of a call that waits for all pushes at all stores. `statuses`: by store.
+  void note_answered(std::span<const base::Status> statuses, bool lost_too);
+  [[nodiscard]] base::Status flush_locked(base::TimePoint until);
+  [[nodiscard]] base::Status begin_at_highest(base::TimePoint until);
+
+  const Consistency consistency_;
+  std::vector<std::size_t> all_;  // numbers of the stores
+  std::timed_mutex turn_;         // of all below, except tables_ and clock_
+  std::vector<Store> stores_;
+  std::map<std::uint64_t, Pushed> pushes_;  // by ticket
+  std::uint64_t next_ticket_ = 1;
+  std::atomic<std::uint64_t> clock_ = 0;
+  mutable std::mutex tables_mutex_;
+  std::deque<OpenedTable> tables_;  // a deque, so that references stay
+  StoreThreads threads_;            // last: their calls use the rest
+};
+
+}  // namespace regroup::collective::ps
