@@ -1,0 +1,434 @@
+// Clients of several stores: one on this host and others reached by gateways, as on several hosts.
+// Servers and clients are killed, and what was acknowledged is counted. Servers are processes; all
+// gateways are in this one.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/ps/backend.h"
+#include "tests/collective/ps/reached.h"
+
+namespace regroup::collective::ps::testing::partitioned {
+namespace {
+
+using base::Code;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+
+constexpr std::chrono::seconds kShort{5};  // for a wait that must fail; others need less
+
+class PsPartitioned : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kStores = 3;
+  // Store i has i + 1 shards.
+  PsPartitioned() {
+    for (std::uint32_t i = 0; i < kStores; ++i) add_store(Served::small(i + 1));
+  }
+  explicit PsPartitioned(const ServerMemorySpec& spec) {
+    for (std::size_t i = 0; i < kStores; ++i) add_store(spec);
+  }
+  void add_store(const ServerMemorySpec& spec) {
+    stores_.push_back(std::make_unique<Reached>(spec));
+    stores_.back()->address.host = "node" + std::to_string(stores_.size() - 1);
+  }
+  void start_servers() {
+    for (const auto& store : stores_) servers_.push_back(store->served.server());
+  }
+  // After all processes are forked.
+  void open_gateways() {
+    for (const auto& store : stores_) store->open_gateway();
+  }
+  void start() {
+    start_servers();
+    open_gateways();
+  }
+  // Store 0 is on the client's host if `number` is not 0.
+  [[nodiscard]] std::vector<ClientOptions> list(std::chrono::nanoseconds deadline,
+                                                const Consistency& consistency = {},
+                                                std::uint64_t number = 0) const {
+    std::vector<ClientOptions> out;
+    for (const auto& store : stores_) {
+      out.push_back({.memory = to_text(store->address),
+                     .client = 0,
+                     .deadline = deadline,
+                     .consistency = consistency,
+                     .name = fmt::format("worker {}", number)});
+    }
+    if (number == 0) return out;
+    out[0].memory = to_text(stores_[0]->served.memory.get());
+    out[0].client = number;
+    return out;
+  }
+  [[nodiscard]] std::unique_ptr<Client> client(std::chrono::nanoseconds deadline = kLong,
+                                               const Consistency& consistency = {},
+                                               std::uint64_t number = 0) const {
+    auto made = Client::attach(list(deadline, consistency, number));
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return made.ok() ? std::move(*made) : nullptr;
+  }
+  // The ranges of a table in the store of this number.
+  [[nodiscard]] std::vector<PositionRange> ranges_at(std::size_t store,
+                                                     const std::string& table) const {
+    std::vector<PositionRange> out;
+    const Served& served = stores_[store]->served;
+    for (std::size_t shard = 0; shard < served.memory.get().shards.size(); ++shard) {
+      const MappedShard mapped = served.map(shard);
+      const auto headers = ranges_in(mapped.store);
+      EXPECT_TRUE(headers.ok());
+      for (const RangeHeader* const header : *headers) {
+        if (table == header->name.data()) out.push_back(header->positions);
+      }
+    }
+    return out;
+  }
+
+  std::vector<std::unique_ptr<Reached>> stores_;
+  std::vector<Child> servers_;
+};
+
+TableSpec table_of(TableKind kind, std::uint64_t rows, const std::string& name) {
+  return {.name = name,
+          .kind = kind,
+          .rows = rows,
+          .dim = kind == TableKind::kDense ? 1U : 4U,
+          .dtype = Dtype::kInt64};
+}
+const TableSpec kHash = table_of(TableKind::kHash, 0, "hash");
+const TableSpec kDirect = table_of(TableKind::kDirect, 50, "direct");
+const TableSpec kTwoRows = table_of(TableKind::kDirect, 2, "two");  // fewer ranges than stores
+const TableSpec kSmallDense = table_of(TableKind::kDense, 100, "dense");
+
+// What a client pushes to all tables, `times` times; every element gets 1 each time.
+base::Status push_all(Client& client, int times, int wait_every) {
+  std::vector<Table> tables;
+  for (const TableSpec& spec : {kHash, kDirect, kTwoRows, kSmallDense}) {
+    REGROUP_ASSIGN_OR_RETURN(const Table table, client.open(spec));
+    tables.push_back(table);
+  }
+  for (int i = 0; i < times; ++i) {
+    REGROUP_ASSIGN_OR_RETURN(const Ticket first,
+                             client.push(tables[0], up_to(50), bytes_of(ones_of(200))));
+    REGROUP_RETURN_IF_ERROR(client.push(tables[1], up_to(50), bytes_of(ones_of(200))).status());
+    REGROUP_RETURN_IF_ERROR(client.push(tables[2], up_to(2), bytes_of(ones_of(8))).status());
+    REGROUP_RETURN_IF_ERROR(client.push(tables[3], bytes_of(ones_of(100))).status());
+    if (i % wait_every == 0) REGROUP_RETURN_IF_ERROR(client.wait(first, kLong));
+  }
+  return client.flush();
+}
+void expect_counts(Client& client, std::int64_t count) {
+  const std::vector<std::int64_t> ids = up_to(50);
+  EXPECT_EQ(pull<std::int64_t>(client, open(client, kHash), ids, 4),
+            std::vector<std::int64_t>(200, count));
+  EXPECT_EQ(pull<std::int64_t>(client, open(client, kDirect), ids, 4),
+            std::vector<std::int64_t>(200, count));
+  EXPECT_EQ(pull<std::int64_t>(client, open(client, kTwoRows), {1, 0, 1}, 4),
+            std::vector<std::int64_t>(12, count));
+  EXPECT_EQ(pull<std::int64_t>(client, open(client, kSmallDense)),
+            std::vector<std::int64_t>(100, count));
+}
+
+// Servers of all stores are killed at random moments.
+TEST_F(PsPartitioned, CountsAreExactWhateverServersAreKilled) {
+  std::vector<Child> keepers;
+  for (std::size_t store = 0; store < kStores; ++store) {
+    keepers.emplace_back([this, store] {
+      for (std::size_t i = store;; ++i) {
+        const Child server([this, store] {
+          ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+          return stores_[store]->served.serve();
+        });
+        ::usleep(static_cast<useconds_t>(10'000 + i % 7 * 5'000));
+      }
+      return 0;
+    });
+  }
+  open_gateways();
+  const auto here = client(kLong, {}, 7), there = client();
+  ASSERT_TRUE(here && there);
+  constexpr int kTimes = 150;
+  std::thread other([&] {
+    const base::Status status = push_all(*there, kTimes, 7);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  });
+  const base::Status status = push_all(*here, kTimes, 10);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  other.join();
+  expect_counts(*here, 2 * kTimes);
+  expect_counts(*there, 2 * kTimes);
+  // Each range is in the store to which it belongs, and nowhere else.
+  for (const TableSpec& spec : {kHash, kDirect, kTwoRows, kSmallDense}) {
+    std::vector<PositionRange> all;
+    for (std::uint32_t store = 0; store < kStores; ++store) {
+      std::vector<PositionRange> found = ranges_at(store, spec.name);
+      std::ranges::sort(found, {}, &PositionRange::first);
+      TableSpec part = spec;
+      part.part = {.number = store, .of = kStores, .shards = 6};
+      EXPECT_EQ(found, ranges_of(part, store + 1)) << spec.name << " in store " << store;
+      all.insert(all.end(), found.begin(), found.end());
+    }
+    std::ranges::sort(all, {}, &PositionRange::first);
+    EXPECT_EQ(all, ranges_of(spec, 6)) << spec.name;
+  }
+}
+
+// A killed client is forgotten at all stores, and what it flushed stays.
+TEST_F(PsPartitioned, KilledClientsLeaveTheirPushesAndNoLane) {
+  start_servers();
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  std::vector<Child> killed;
+  for (const std::uint64_t number : {0U, 9U}) {
+    killed.emplace_back([&] {
+      auto made = Client::attach(list(kLong, {}, number));
+      if (!made.ok() || !push_all(**made, 5, 10).ok() || ::write(ready[1], "x", 1) != 1) return 1;
+      ::pause();
+      return 0;
+    });
+  }
+  open_gateways();
+  for (std::size_t begun = 0; begun < killed.size(); ++begun) {
+    char word = 0;
+    ASSERT_EQ(::read(ready[0], &word, 1), 1);
+  }
+  for (Child& one : killed) one.end(SIGKILL);
+  for (const auto& store : stores_) store->await_no_client();
+  const auto after = client();
+  ASSERT_TRUE(after);
+  expect_counts(*after, 10);
+  for (const int end : ready) ::close(end);
+}
+
+class PsPartitionedDense : public PsPartitioned {
+ protected:
+  PsPartitionedDense() : PsPartitioned(large()) {}
+  static ServerMemorySpec large() {
+    ServerMemorySpec spec = Served::small(1);
+    spec.segments = 1;
+    spec.segment_bytes = 48 << 20;
+    spec.ring_bytes = 16 << 20;
+    spec.lane_bytes = 8 << 20;
+    return spec;
+  }
+};
+
+// Slices go to stores in turns, and come back in their places.
+TEST_F(PsPartitionedDense, TensorsOfSeveralSlicesAreWhole) {
+  start();
+  const auto here = client(kLong, {}, 7);
+  ASSERT_TRUE(here);
+  TableSpec spec = kSmallDense;
+  spec.name = "tensor";
+  spec.rows = 4 * (kDenseSliceBytes / 8) + 1000;
+  const Table table = open(*here, spec);
+  EXPECT_EQ(here->spec_of(table), spec);
+  std::vector<std::int64_t> values(spec.rows);
+  std::iota(values.begin(), values.end(), 0);
+  for (int i = 0; i < 2; ++i) {
+    const auto ticket = here->push(table, bytes_of(values));
+    ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+    const base::Status waited = here->wait(*ticket, kLong);
+    ASSERT_TRUE(waited.ok()) << waited.to_string();
+  }
+  for (std::int64_t& value : values) value *= 2;
+  EXPECT_TRUE(pull<std::int64_t>(*here, table) == values);
+  std::vector<std::byte> little(8);
+  EXPECT_EQ(here->pull(table, little).message(),
+            fmt::format("pull of table tensor: expected {} bytes for {} elements, got 8",
+                        8 * spec.rows, spec.rows));
+  for (std::size_t store = 0; store < kStores; ++store)
+    EXPECT_GE(ranges_at(store, "tensor").size(), 1U);
+}
+
+// The values with which rows begin do not depend on stores.
+TEST_F(PsPartitioned, RowsBeginAsInOneStore) {
+  const Served alone(Served::small(1));
+  const Child server = alone.server();
+  start();
+  const auto one = alone.client(1);
+  const auto several = client(kLong, {}, 7);
+  ASSERT_TRUE(one && several);
+  for (TableSpec spec : {kHash, kDirect, kSmallDense}) {
+    spec.dtype = Dtype::kFloat32;
+    spec.init = {InitialKind::kNormal, 0, 1};
+    const Table in_one = open(*one, spec), in_several = open(*several, spec);
+    if (spec.kind == TableKind::kDense) {
+      EXPECT_EQ(pull<float>(*several, in_several), pull<float>(*one, in_one));
+    } else {
+      EXPECT_EQ(pull<float>(*several, in_several, up_to(50), 4),
+                pull<float>(*one, in_one, up_to(50), 4));
+    }
+  }
+}
+
+TEST_F(PsPartitioned, ClientsOfOtherListsAreRefused) {
+  start();
+  const auto good = client(kLong, {}, 7);
+  ASSERT_TRUE(good);
+  for (const TableSpec& spec : {kHash, kTwoRows, kSmallDense}) {
+    static_cast<void>(open(*good, spec));
+    std::vector<ClientOptions> stores = list(kLong);
+    // One of fewer stores, one of another order, and one of a single store.
+    const auto fewer = Client::attach(std::span(stores).first(2));
+    ASSERT_TRUE(fewer.ok()) << fewer.status().to_string();
+    EXPECT_EQ(
+        (*fewer)->open(spec).status().message(),
+        fmt::format("store 0 of 2 on host node0: table {}: expected part 0 of 3 as the server "
+                    "has it, got 0 of 2",
+                    spec.name));
+    std::swap(stores[0], stores[2]);
+    const auto other = Client::attach(stores);
+    ASSERT_TRUE(other.ok()) << other.status().to_string();
+    EXPECT_EQ(
+        (*other)->open(spec).status().message(),
+        fmt::format("store 0 of 3 on host node2: table {}: expected part 2 of 3 as the server "
+                    "has it, got 0 of 3",
+                    spec.name));
+    for (const ClientOptions& store : stores) {
+      const auto single = Client::attach(store);
+      ASSERT_TRUE(single.ok()) << single.status().to_string();
+      EXPECT_EQ((*single)->open(spec).code(), Code::kInvalidArgument) << spec.name;
+    }
+    static_cast<void>(open(*good, spec));
+  }
+  // And the reverse: no part of a table that one store has whole.
+  const auto single = stores_[0]->client();
+  ASSERT_TRUE(single);
+  TableSpec whole = kTwoRows;
+  whole.name = "whole";
+  static_cast<void>(open(*single, whole));
+  EXPECT_EQ(good->open(whole).status().message(),
+            fmt::format("store 0 of 3 on host {}: table whole: expected part 0 of 1 as the server "
+                        "has it, got 0 of 3",
+                        this_host()));
+  TableSpec part = kHash;
+  part.part = {.number = 0, .of = 3, .shards = 6};
+  EXPECT_EQ(good->open(part).status().message(),
+            "table hash: expected a whole table, got part 0 of 3; a client of several stores cuts "
+            "it");
+}
+
+// A client of one store that names keys of another one, as only a damaged process does.
+TEST_F(PsPartitioned, KeysOfAnotherStoreAreRefused) {
+  start();
+  TableSpec spec = kDirect;
+  spec.part = {.number = 1, .of = 3, .shards = 6};
+  const std::vector<PositionRange> own = ranges_of(spec, 1);
+  for (const bool here : {true, false}) {
+    ClientOptions options{
+        .memory = to_text(stores_[1]->served.memory.get()), .client = 7, .deadline = kLong};
+    if (!here) options.memory = to_text(stores_[1]->address);
+    auto backend = Client::Backend::attach(options, in(kLong));
+    ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+    const auto table = (*backend)->open(spec);
+    ASSERT_TRUE(table.ok()) << table.status().to_string();
+    for (std::int64_t id = 0; id < 50; ++id) {
+      const bool has = std::ranges::any_of(own, [&](const PositionRange& range) {
+        return range.has(static_cast<std::uint64_t>(id));
+      });
+      const std::string refusal =
+          fmt::format("table direct: id {} lies in another store; this one has part 1 of 3", id);
+      const std::vector<std::int64_t> ids{id};
+      const auto ticket = (*backend)->push(*table, ids, bytes_of(ones_of(4)), {});
+      const base::Status pushed =
+          ticket.ok() ? (*backend)->wait(*ticket, in(kLong)) : ticket.status();
+      EXPECT_EQ(pushed.message(), has ? "" : refusal);
+      std::vector<std::byte> row(32);
+      EXPECT_EQ((*backend)->pull(*table, ids, row).message(), has ? "" : refusal);
+    }
+  }
+}
+
+TEST_F(PsPartitioned, WhatIsWrongIsRefusedBeforeAnythingIsSent) {
+  start();
+  const auto one = client(kLong, {}, 7);
+  ASSERT_TRUE(one);
+  const Table table = open(*one, kDirect), dense = open(*one, kSmallDense);
+  // Key 3 occurs twice: no store must have added the others.
+  const std::vector<std::int64_t> twice{0, 49, 20, 3, 3}, outside{0, 20, 50};
+  EXPECT_EQ(one->push(table, twice, bytes_of(ones_of(20))).status().message(),
+            "table direct: key 3 occurs twice (positions 3 and 4 of the batch); add up the "
+            "gradients of a key first");
+  const std::string refusal =
+      "table direct: expected ids from 0 to 49, got 50 (position 2 of the batch)";
+  EXPECT_EQ(one->push(table, outside, bytes_of(ones_of(12))).status().message(), refusal);
+  std::vector<std::byte> rows(96);
+  EXPECT_EQ(one->pull(table, outside, rows).message(), refusal);
+  EXPECT_EQ(one->push(table, bytes_of(ones_of(1))).status().message(),
+            "table direct: it has rows: expected ids");
+  EXPECT_EQ(one->push(dense, up_to(1), bytes_of(ones_of(1))).status().message(),
+            "table dense: it is dense: push and pull it as a whole, without ids");
+  EXPECT_EQ(one->pull(Table{9}, outside, rows).message(),
+            "table number 9: this client has opened 2 tables");
+  EXPECT_EQ(one->wait(Ticket{1}, kLong).message(), "push 1: this client has begun 0 pushes");
+  EXPECT_TRUE(one->push(table, std::span<const std::int64_t>(), Input()).ok());
+  EXPECT_TRUE(one->flush().ok());
+  EXPECT_EQ(pull<std::int64_t>(*one, table, up_to(50), 4), std::vector<std::int64_t>(200, 0));
+  EXPECT_EQ(Client::attach(list(kLong, {Mode::kSync, {}, 4})).status().message(),
+            "mode=\"sync\": it needs all parameter servers on one host, and this job has them on "
+            "3; expected mode=\"ssp\" or mode=\"async\"");
+  EXPECT_EQ(Client::attach(std::span<const ClientOptions>()).code(), Code::kInvalidArgument);
+}
+
+// Of a push whose store 2 has no server for a time, the rest counts at once.
+TEST_F(PsPartitioned, AStoreThatIsLateIsNamed) {
+  start();
+  const auto one = client(kShort, {}, 7);
+  ASSERT_TRUE(one);
+  const Table table = open(*one, kHash);
+  servers_[2].stop();
+  const auto ticket = one->push(table, up_to(50), bytes_of(ones_of(200)));
+  ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+  for (const base::Status& late : {one->flush(), one->wait(*ticket, 200ms)}) {
+    EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late.to_string();
+    EXPECT_TRUE(late.message().starts_with("store 2 of 3 on host node2: ")) << late.message();
+  }
+  servers_[2].signal(SIGCONT);
+  const base::Status waited = one->wait(*ticket, kLong);
+  EXPECT_TRUE(waited.ok()) << waited.to_string();
+  EXPECT_TRUE(one->wait(*ticket, kLong).ok());
+  EXPECT_EQ(pull<std::int64_t>(*one, table, up_to(50), 4), std::vector<std::int64_t>(200, 1));
+}
+
+// Keys of other stores are served as before, for the same client and for others.
+TEST_F(PsPartitioned, AHostThatIsLostIsNamed) {
+  start();
+  const auto one = client(kLong, {}, 7);
+  ASSERT_TRUE(one);
+  const Table table = open(*one, kHash);
+  const std::vector<std::int64_t> ids = up_to(50);
+  const auto ticket = one->push(table, ids, bytes_of(ones_of(200)));
+  ASSERT_TRUE(ticket.ok() && one->wait(*ticket, kLong).ok());
+  stores_[1]->gateway.reset();
+  std::vector<std::byte> rows(50 * 32);
+  const std::string lost =
+      "store 1 of 3 on host node1: the parameter server on host node1 (127.0.0.1 port";
+  for (const base::Status& status : {one->pull(table, ids, rows), one->flush(), one->flush(),
+                                     one->push(table, ids, bytes_of(ones_of(200))).status()}) {
+    EXPECT_EQ(status.code(), Code::kPeerLost) << status.to_string();
+    EXPECT_TRUE(status.message().starts_with(lost)) << status.message();
+  }
+  const std::vector<PositionRange> cut = ranges_of(kHash, 6);
+  std::size_t elsewhere = 0;
+  for (const std::int64_t id : ids) {
+    const auto range = std::ranges::find_if(
+        cut, [&](const PositionRange& r) { return r.has(position_of(TableKind::kHash, id)); });
+    const auto number = static_cast<std::size_t>(range - cut.begin());
+    const bool has = store_of_range("hash", number, kStores) == 1;
+    std::vector<std::byte> row(32);
+    const base::Status pulled = one->pull(table, std::vector<std::int64_t>{id}, row);
+    EXPECT_EQ(pulled.code(), has ? Code::kPeerLost : Code::kOk) << pulled.to_string();
+    elsewhere += has ? 0 : 1;
+  }
+  EXPECT_GT(elsewhere, 0U);
+  EXPECT_LT(elsewhere, ids.size());
+}
+
+}  // namespace
+}  // namespace regroup::collective::ps::testing::partitioned
