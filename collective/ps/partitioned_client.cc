@@ -21,6 +21,8 @@ using base::Status;
 using base::TimePoint;
 using shmem::RealPolicy;
 
+constexpr std::size_t kMostPushes = 4096;  // whose parts are known by number
+
 base::Result<std::string> host_of(const ClientOptions& store) {
   if (!is_gateway_address(store.memory)) return this_host();
   REGROUP_ASSIGN_OR_RETURN(GatewayAddress gateway, parse_gateway_address(store.memory));
@@ -171,6 +173,7 @@ bool Client::Partitioned::Pushed::answered() const {
 base::Result<Ticket> Client::Partitioned::push_at(
     std::span<const std::size_t> stores, TimePoint until,
     const std::function<base::Result<Ticket>(std::size_t store)>& push) {
+  if (pushes_.size() >= kMostPushes) REGROUP_RETURN_IF_ERROR(settle(until));
   Pushed pushed{.parts = std::vector<std::optional<Ticket>>(stores_.size()), .status = {}};
   const std::vector<Status> sent = at(stores, [&](std::size_t store) -> Status {
     REGROUP_ASSIGN_OR_RETURN(pushed.parts[store], push(store));
@@ -230,7 +233,8 @@ Status Client::Partitioned::wait(Ticket ticket, TimePoint deadline) {
         fmt::format("push {}: this client has begun {} pushes", ticket.number, next_ticket_ - 1));
   }
   const auto found = pushes_.find(ticket.number);
-  if (found == pushes_.end()) return {};
+  if (found == pushes_.end())
+    return ticket.number <= settled_ ? std::exchange(settled_error_, {}) : Status();
   Pushed& pushed = found->second;
   std::vector<std::size_t> stores;
   for (const std::size_t store : all_) {
@@ -267,9 +271,20 @@ void Client::Partitioned::note_answered(std::span<const Status> statuses, bool l
   std::erase_if(pushes_, [](const auto& push) { return push.second.answered(); });
 }
 
+Status Client::Partitioned::settle(TimePoint until) {
+  const std::vector<Status> statuses =
+      at(all_, [&](std::size_t store) { return stores_[store].backend->flush(until); });
+  note_answered(statuses, true);
+  const Status error = first_error(statuses);
+  if (error.code() == base::Code::kDeadlineExceeded) return error;
+  settled_ = next_ticket_ - 1;
+  if (settled_error_.ok()) settled_error_ = error;
+  return {};
+}
+
 Status Client::Partitioned::flush_locked(TimePoint until) {
   // Errors that wait() has found at one store while another one was late are among these, too.
-  Status first;
+  Status first = std::exchange(settled_error_, {});
   for (auto& [number, pushed] : pushes_) {
     if (first.ok()) first = std::exchange(pushed.status, {});
   }

@@ -80,6 +80,8 @@ class Client::Partitioned final : public Client::Backend {
       const std::function<base::Result<Ticket>(std::size_t store)>& push);
   // Of a call that waits for all pushes at all stores. `statuses`: by store.
   void note_answered(std::span<const base::Status> statuses, bool lost_too);
+  // Forgets pushes, so that the memory for those that nobody waits for has a bound.
+  [[nodiscard]] base::Status settle(base::TimePoint until);
   [[nodiscard]] base::Status flush_locked(base::TimePoint until);
   [[nodiscard]] base::Status begin_at_highest(base::TimePoint until);
 
@@ -89,6 +91,8 @@ class Client::Partitioned final : public Client::Backend {
   std::vector<Store> stores_;
   std::map<std::uint64_t, Pushed> pushes_;  // by ticket
   std::uint64_t next_ticket_ = 1;
+  std::uint64_t settled_ = 0;   // pushes up to this one were forgotten by settle(),
+  base::Status settled_error_;  // which found this
   std::atomic<std::uint64_t> clock_ = 0;
   mutable std::mutex tables_mutex_;
   std::deque<OpenedTable> tables_;  // a deque, so that references stay

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
 constexpr std::chrono::seconds kShort{5};  // for a wait that must fail; others need less
+constexpr Consistency bounded(std::int64_t staleness) { return {Mode::kSsp, staleness}; }
 
 class PsPartitioned : public ::testing::Test {
  protected:
@@ -428,6 +430,108 @@ TEST_F(PsPartitioned, AHostThatIsLostIsNamed) {
   }
   EXPECT_GT(elsewhere, 0U);
   EXPECT_LT(elsewhere, ids.size());
+}
+
+// More pushes than a client knows by number, and the error of one of them.
+TEST_F(PsPartitioned, PushesThatNobodyWaitsForCount) {
+  start();
+  const auto one = client(kLong, {}, 7);
+  ASSERT_TRUE(one);
+  const Table table = open(*one, kDirect);
+  constexpr int kPushes = 4500;
+  std::optional<Ticket> first;
+  for (int i = 0; i < kPushes; ++i) {
+    const std::vector<std::int64_t> ids{i % 50};
+    const auto ticket = one->push(table, ids, bytes_of(ones_of(4)));
+    ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+    if (!first) first = *ticket;
+  }
+  EXPECT_TRUE(one->wait(*first, kLong).ok());
+  EXPECT_TRUE(one->flush().ok());
+  EXPECT_EQ(pull<std::int64_t>(*one, table, up_to(50), 4),
+            std::vector<std::int64_t>(200, kPushes / 50));
+}
+
+// ---- mode ssp
+
+TEST_F(PsPartitioned, ClocksBoundPullsAtEachStore) {
+  start();
+  const auto slow = client(kLong, bounded(1), 7), fast = client(kLong, bounded(1));
+  ASSERT_TRUE(slow && fast);
+  const Table theirs = open(*slow, kHash), table = open(*fast, kHash);
+  const std::vector<std::int64_t> ids = up_to(50);
+  for (std::uint64_t turn = 1; turn <= 2; ++turn) {
+    ASSERT_TRUE(fast->push(table, ids, bytes_of(ones_of(200))).ok());
+    // It reads its own writes at all stores.
+    EXPECT_EQ(pull<std::int64_t>(*fast, table, ids, 4),
+              std::vector<std::int64_t>(200, static_cast<std::int64_t>(turn)));
+    const auto clock = fast->advance();
+    ASSERT_TRUE(clock.ok()) << clock.status().to_string();
+    EXPECT_EQ(*clock, turn);
+  }
+  EXPECT_EQ(fast->clock(), 2U);
+  std::thread pulling([&] {
+    EXPECT_EQ(pull<std::int64_t>(*fast, table, ids, 4), std::vector<std::int64_t>(200, 3));
+  });
+  for (const auto& store : stores_) {
+    const MappedShard shard = store->served.map(0);
+    const auto waits = [&] {
+      for (std::uint32_t i = 0; i < shard.lanes.spec().lanes; ++i) {
+        if (shard.lanes.lane(i).waits_for.load() != 0) return true;
+      }
+      return false;
+    };
+    const base::TimePoint end = in(kLong);
+    while (!waits() && in(0ms) < end) ::usleep(200);
+    EXPECT_TRUE(waits()) << store->address.host << " holds up no pull";
+  }
+  EXPECT_TRUE(slow->push(theirs, ids, bytes_of(ones_of(200))).ok());
+  const auto clock = slow->advance();
+  EXPECT_TRUE(clock.ok()) << clock.status().to_string();
+  pulling.join();
+}
+
+// A store whose clients were behind, as after the end of one in the middle of its turn.
+TEST_F(PsPartitioned, AClientBeginsAtTheHighestClockOfAllStores) {
+  start();
+  const auto ahead = stores_[1]->attach(kLong, bounded(2));
+  ASSERT_TRUE(ahead.ok()) << ahead.status().to_string();
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ahead)->advance().ok());
+  const auto one = client(kLong, bounded(2), 7);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->clock(), 5U);
+  for (const auto& store : stores_) {
+    const auto next = store->attach(kLong, bounded(2));
+    ASSERT_TRUE(next.ok()) << next.status().to_string();
+    EXPECT_EQ((*next)->clock(), 5U) << store->address.host;
+  }
+  EXPECT_EQ(*one->advance(), 6U);
+}
+
+// One that waits for a dead client goes on at all stores.
+TEST_F(PsPartitioned, KilledClientsHoldUpNobody) {
+  start_servers();
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  Child killed([&] {
+    const auto made = Client::attach(list(kLong, bounded(0), 9));
+    if (!made.ok() || !(*made)->open(kHash).ok() || ::write(ready[1], "x", 1) != 1) return 1;
+    ::pause();
+    return 0;
+  });
+  open_gateways();
+  char word = 0;
+  ASSERT_EQ(::read(ready[0], &word, 1), 1);
+  const auto one = client(kLong, bounded(0));
+  ASSERT_TRUE(one);
+  const Table table = open(*one, kHash);
+  ASSERT_TRUE(one->advance().ok());
+  std::thread pulling([&] {
+    EXPECT_EQ(pull<std::int64_t>(*one, table, up_to(50), 4), std::vector<std::int64_t>(200, 0));
+  });
+  killed.end(SIGKILL);
+  pulling.join();
+  for (const int end : ready) ::close(end);
 }
 
 }  // namespace
