@@ -131,7 +131,10 @@ std::string why_not_nccl() {
   return "";
 }
 
-std::string read_parameter_server() { return own_variable("REGROUP_PS"); }
+std::vector<std::string> read_parameter_servers() {
+  const std::string stores = own_variable("REGROUP_PS");
+  return stores.empty() ? std::vector<std::string>() : base::split(stores, ";");
+}
 
 std::string read_role_member() {
   const std::string role = own_variable("REGROUP_ROLE");

@@ -40,9 +40,10 @@ struct Environment {
 // Why NCCL cannot be used: it takes NCCL_COMM_BLOCKING and NCCL_COMM_ID whatever its calls ask for.
 // "" if it can.
 [[nodiscard]] std::string why_not_nccl();
-// REGROUP_PS: the socket where the agent gives out the memory of the job's parameter server; empty:
-// the job has none.
-[[nodiscard]] std::string read_parameter_server();
+// REGROUP_PS: the stores of the job's parameter servers in the order of their numbers, separated by
+// semicolons: the socket where the agent gives out the memory of this host's, the address of the
+// gateway of another host's. Empty: the job has none.
+[[nodiscard]] std::vector<std::string> read_parameter_servers();
 // "worker 2" of REGROUP_ROLE and REGROUP_ROLE_RANK; empty in a job without roles.
 [[nodiscard]] std::string read_role_member();
 // REGROUP_FAKE_DEVICE, for tests: Python takes memory of the host for that of a device.

@@ -1,5 +1,5 @@
-// Gets the memory of the job's parameter server from the agent of this host, or connects to the
-// agent of the servers' host.
+// Gets the memory of the job's parameter servers from the agent of this host, and connects to the
+// agents of other hosts that have some.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/descriptor_message.h"
+#include "base/text.h"
 #include "base/unix_address.h"
 #include "collective/ps/consistency.h"
 #include "collective/ps/handover.h"
@@ -51,9 +54,49 @@ base::Result<base::DescriptorMessage> ask_agent(const std::string& path, base::T
   return base::receive_descriptors(socket.get(), until);
 }
 
+// Where a client attaches to one store. `memory` keeps the descriptors open until it has.
+struct Store {
+  ClientOptions options;
+  base::DescriptorMessage memory;
+};
+
+// `where`: an element of REGROUP_PS. The agent's text is "CLIENT MEMORY", where MEMORY has places
+// among the descriptors.
+base::Result<Store> find_store(const std::string& where, ClientOptions options,
+                               base::TimePoint until) {
+  Store out{std::move(options), {}};
+  out.options.memory = where;
+  if (collective::ps::is_gateway_address(where)) return out;  // another host's
+  if (where.find('/') == std::string::npos) {
+    return base::invalid_argument(
+        fmt::format("REGROUP_PS: expected sockets and addresses of parameter servers, separated by "
+                    "semicolons, got \"{}\"",
+                    base::printable_word(where)));
+  }
+  REGROUP_ASSIGN_OR_RETURN(out.memory, ask_agent(where, until));
+  const std::string_view text = out.memory.text;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, out.options.client);
+  const std::size_t at = text.find(' ');
+  if (error != std::errc() || at == std::string_view::npos || end != text.data() + at)
+    return base::data_loss("ps::join: the agent's answer has no client number");
+  REGROUP_ASSIGN_OR_RETURN(auto memory, collective::ps::parse_server_memory(text.substr(at + 1)));
+  const auto place = [&](int& number) {
+    if (static_cast<std::size_t>(number) >= out.memory.descriptors.size()) return false;
+    number = out.memory.descriptors[static_cast<std::size_t>(number)].get();
+    return true;
+  };
+  for (auto& shard : memory.shards) {
+    bool all = place(shard.lanes);
+    for (int& segment : shard.segments) all = place(segment) && all;
+    if (!all) return base::data_loss("ps::join: the agent's answer has too few descriptors");
+  }
+  out.options.memory = collective::ps::to_text(memory);
+  return out;
+}
+
 }  // namespace
 
-// The agent's text is "CLIENT MEMORY", where MEMORY has places among the descriptors.
 base::Result<std::unique_ptr<Client>> join(std::chrono::nanoseconds deadline) {
   return join(Consistency{}, deadline);
 }
@@ -62,38 +105,25 @@ base::Result<std::unique_ptr<Client>> join(const Consistency& consistency,
                                            std::chrono::nanoseconds deadline) {
   // What is wrong in any job is refused before one is asked for.
   REGROUP_RETURN_IF_ERROR(collective::ps::check(consistency));
-  const std::string path = elastic::read_parameter_server();
-  if (path.empty()) {
+  const std::vector<std::string> places = elastic::read_parameter_servers();
+  if (places.empty()) {
     return base::invalid_argument(
         "ps::join: this job has no parameter server; start it with --role ps=1 --ps-memory BYTES");
   }
-  ClientOptions options{.memory = path,
-                        .client = 0,
-                        .deadline = deadline,
-                        .consistency = consistency,
-                        .name = elastic::read_role_member()};
-  if (collective::ps::is_gateway_address(path)) return Client::attach(options);  // another host's
-  REGROUP_ASSIGN_OR_RETURN(
-      const base::DescriptorMessage answer,
-      ask_agent(path, base::deadline_after(base::SystemClock().now(), deadline)));
-  const std::string_view text = answer.text;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.client);
-  const std::size_t at = text.find(' ');
-  if (error != std::errc() || at == std::string_view::npos || end != text.data() + at)
-    return base::data_loss("ps::join: the agent's answer has no client number");
-  REGROUP_ASSIGN_OR_RETURN(auto memory, collective::ps::parse_server_memory(text.substr(at + 1)));
-  const auto place = [&](int& number) {
-    if (static_cast<std::size_t>(number) >= answer.descriptors.size()) return false;
-    number = answer.descriptors[static_cast<std::size_t>(number)].get();
-    return true;
-  };
-  for (auto& shard : memory.shards) {
-    bool all = place(shard.lanes);
-    for (int& segment : shard.segments) all = place(segment) && all;
-    if (!all) return base::data_loss("ps::join: the agent's answer has too few descriptors");
+  const ClientOptions options{.memory = {},
+                              .client = 0,
+                              .deadline = deadline,
+                              .consistency = consistency,
+                              .name = elastic::read_role_member()};
+  const base::TimePoint until = base::deadline_after(base::SystemClock().now(), deadline);
+  std::vector<Store> stores;
+  std::vector<ClientOptions> attached;
+  for (const std::string& place : places) {
+    REGROUP_ASSIGN_OR_RETURN(Store store, find_store(place, options, until));
+    attached.push_back(store.options);
+    stores.push_back(std::move(store));
   }
-  options.memory = collective::ps::to_text(memory);
-  return Client::attach(options);  // it maps the memory: the descriptors may be closed
+  return Client::attach(attached);
 }
 
 }  // namespace regroup::ps

@@ -148,10 +148,10 @@ struct Leaf {
   bool operator==(const Leaf&) const = default;
 };
 
-// A process's access to the parameter server, of its host or of another one. All functions may be
-// called by any thread; on another host than the servers' one call runs at a time, and the others
-// wait for it. After fork() the child may destroy it, and must not use it otherwise: it has no
-// lane.
+// A process's access to the parameter server, of its host, of another one, or of several. All
+// functions may be called by any thread; on another host than the servers', and with servers on
+// several hosts, one call runs at a time, and the others wait for it. After fork() the child may
+// destroy it, and must not use it otherwise: it has no lane.
 //
 // Consistency in mode async: a pull has all pushes of this client that are acknowledged, that is
 // whose wait() or flush() has succeeded, perhaps more, and never older rows than an earlier pull.
@@ -186,6 +186,8 @@ struct Leaf {
 // that of a server, or the server found this client's lane damaged; attach again. On another host
 // also kPeerLost: the connection to the servers' host, which the message names, is broken, and
 // stays so. Each push that is not acknowledged is then applied once or not at all in each range.
+// With servers on several hosts messages name the store and its host, and calls that need no range
+// of a lost host go on.
 class Client {
  public:
   // Takes a lane, which is given back when the Client is destroyed or the process ends. Starts a
@@ -233,9 +235,10 @@ class Client {
   // mode sync: steps.
   [[nodiscard]] std::uint64_t clock() const;
   // Ends a turn and returns the clock. In mode ssp it waits first, until all pushes so far are
-  // applied or refused: an error of flush() is returned, and the clock is not counted. In mode
-  // async it waits for nothing. Pushes that other threads begin meanwhile may belong to the next
-  // turn. Not in mode sync, where next_leaf() counts.
+  // applied or refused: an error of flush() is returned, and the clock is not counted. With servers
+  // on several hosts some may have counted it after kDeadlineExceeded: call it again before the
+  // next push. In mode async it waits for nothing. Pushes that other threads begin meanwhile may
+  // belong to the next turn. Not in mode sync, where next_leaf() counts.
   [[nodiscard]] base::Result<std::uint64_t> advance();
 
   // Mode sync: ends the leaf that this client has begun, and begins another one, of step clock().
@@ -276,7 +279,7 @@ using collective::ps::Client, collective::ps::ClientOptions, collective::ps::Con
     collective::ps::Scalars, collective::ps::Table, collective::ps::TableKind,
     collective::ps::TableSpec, collective::ps::Ticket;
 
-// Attaches this process to the parameter server of its job, which is started by, for example,
+// Attaches this process to the parameter servers of its job, which are started by, for example,
 // `regroup --role ps=1 --role worker=4 --ps-memory 1G PROGRAM`. Each call gives another client.
 // kInvalidArgument: the job has none. kUnavailable, kNotFound, kPeerLost: the job has ended. Blocks
 // for at most `deadline`, which is also ClientOptions::deadline. Other errors as Client::attach().
