@@ -811,6 +811,8 @@ base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
     REGROUP_RETURN_IF_ERROR(step_failure());
     const base::TimePoint now = RealPolicy::now();
     if (const std::optional<std::uint32_t> leaf = claim_leaf(now >= help)) {
+      // A step that has failed meanwhile lacks all its leaves; the server says that it has first.
+      REGROUP_RETURN_IF_ERROR(step_failure());
       leaf_ = Leaf{clock_, *leaf};
       leaf_begun_ = now;
       leaf_pushes_.assign(shards_.size(), 0);
