@@ -25,6 +25,8 @@ Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints 
 weights.
 learner=STEP: rank 0 asks for a second member then and goes on, slowly until that has joined.
 epochs=N, of prepare only.
+rails=1: steps of two members are slow enough for votes in which NCCL connects them; after eight of
+them a member waits for that.
 """
 
 import hashlib
@@ -49,7 +51,7 @@ faults = {
     name: tuple(map(int, text.split(","))) for name, text in (a.split("=") for a in sys.argv[2:])
 }
 member = int(os.environ.get("REGROUP_MEMBER", "0"))
-now = {"step": 0, "fetched": 0}  # of this process; a worker does not see the step
+now = {"step": 0, "fetched": 0, "shared": 0}  # of this process; a worker does not see the step
 trainer = os.getpid()
 asked = open(folder / f"asked-{member}", "w", buffering=1)  # noqa: SIM115
 
@@ -381,8 +383,23 @@ def train_layers():
     return session, [layers, optimizer]
 
 
+def await_rails():
+    """Votes of the first steps begin a communicator, which writes a line with its process."""
+    now["shared"] += 1
+    file = pathlib.Path(os.environ["REGROUP_FAKE_NCCL"].removeprefix("folder=")) / "groups"
+    until = time.monotonic() + (120 if now["shared"] == 8 else 0.3)
+    while f" {trainer}\n" not in (file.read_text() if file.exists() else ""):
+        if time.monotonic() > until:
+            assert now["shared"] != 8, "NCCL has not connected in 120 s"
+            break
+        time.sleep(0.02)
+    time.sleep(0.03)
+
+
 def after(session, step):
     """What happens after a step."""
+    if "rails" in faults and session.size > 1:
+        await_rails()
     if session.rank == 0 and step == faults.get("grow", (0,))[0]:
         grow(faults["grow"][1])
     if "learner" in faults and step >= faults["learner"][0]:  # one joins meanwhile

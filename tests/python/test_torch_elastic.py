@@ -481,3 +481,24 @@ def test_sums_on_a_gpu_have_the_bits_of_one_member_on_the_cpu(
     outcome = train(members, *faults, options=options, ledger=False, environment=fake_gpu)
     assert (outcome.status, outcome.members) == (0, left), outcome.text
     assert outcome.digests == expected.digests, outcome.text
+
+
+def test_sums_between_gpus_of_hosts_have_the_bits_of_one_member_on_the_cpu(
+    train, one_member, fake_gpu, tmp_path
+):
+    """Plane nccl, over the fakes: member 1 dies, the next one joins, and NCCL connects anew."""
+    build = pathlib.Path(shutil.which("regroup")).parents[1]
+    folder = tempfile.mkdtemp(dir=tmp_path)
+    environment = {
+        **fake_gpu,
+        "LD_LIBRARY_PATH": f"{build}/tests/fakes/nccl/2.28.9:{fake_gpu['LD_LIBRARY_PATH']}",
+        "REGROUP_FAKE_NCCL": f"folder={folder}",
+    }
+    options = ("--plane", "nccl", "--launcher", "fork", "-H", "a:1,b:1,c:1")
+    faults = ["loop=1", "kill=1,7", "grow=11,2", "rails=1"]
+    outcome = train(2, *faults, options=options, ledger=False, environment=environment)
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one_member("loop=1").digests, outcome.text
+    groups = pathlib.Path(folder, "groups").read_text().splitlines()
+    counts = collections.Counter(line.split()[1] for line in groups)  # of processes
+    assert sum(count >= 3 for count in counts.values()) >= 2, counts  # a start and a sum
