@@ -10,10 +10,18 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import AllgatherOptions
+
+
+def wait_until_over(case: str) -> None:
+    """Rank 0's operation, which needs this rank."""
+    end = time.monotonic() + 60
+    while not Path(f"{case}.over").exists() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def fail(case: str, rank: int) -> None:
@@ -35,7 +43,7 @@ def fail(case: str, rank: int) -> None:
         dist.broadcast(data, 0)
     elif case == "timeout":
         if rank == 1:
-            time.sleep(3)
+            wait_until_over(case)
         backend.set_timeout(datetime.timedelta(seconds=1))
         dist.all_reduce(data)
     elif case == "dtype":
@@ -43,7 +51,7 @@ def fail(case: str, rank: int) -> None:
     elif case == "lists":
         backend.allgather([[data]], [data], AllgatherOptions()).wait()
     elif case == "aborted" and rank == 1:
-        time.sleep(2)
+        wait_until_over(case)
     elif case == "aborted":
         threading.Timer(0.2, backend.abort).start()
         dist.all_reduce(data)
@@ -59,6 +67,7 @@ if __name__ == "__main__":
         except Exception as error:  # noqa: BLE001
             if own == 0:
                 print(f"{one}: {type(error).__name__}: {error}", flush=True)
+                Path(f"{one}.over").touch()
         if dist.is_initialized():
             dist.destroy_process_group()
     os._exit(0)
