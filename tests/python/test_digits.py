@@ -52,9 +52,11 @@ def test_the_elastic_script_alone_trains_with_reproducible_weights(run_python):
 
 
 def run_two(options, script, *arguments):
+    """With the backend of torch.distributed that tests/torch builds, or for it."""
     done = subprocess.run(
         ["regroup", "--oversubscribe", *options.split(), sys.executable, EXAMPLES / script]
         + [*arguments],
+        env={**os.environ, "XDG_CACHE_HOME": str(EXAMPLES.parents[1] / "build/torch-backend")},
         capture_output=True,
         text=True,
         timeout=240,
