@@ -24,12 +24,12 @@ def lost_hosts(job: Training) -> set[str]:
 
 
 def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(start_own: Start, tmp_path: Path):
-    """It may be done without, once or several times. Some 20 steps meet the loss, each of which
+    """It may be done without, once or several times. Some 15 steps meet the loss, each of which
     waits for many a retransmission."""
     epochs = 1
     undisturbed = weights_alone(tmp_path, epochs)
-    job = start_own(pace_us=400_000, epochs=epochs)
-    job.reach(5)
+    job = start_own(pace_us=300_000, epochs=epochs)
+    job.reach(12)
     job.hosts[2].lose(0.3)
     job.hurry()
     job.expect_weights(undisturbed)
