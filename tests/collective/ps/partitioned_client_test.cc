@@ -141,9 +141,11 @@ TEST_F(PsPartitioned, CountsAreExactWhateverServersAreKilled) {
   std::vector<Child> keepers;
   for (std::size_t store = 0; store < kStores; ++store) {
     keepers.emplace_back([this, store] {
+      const pid_t keeper = ::getpid();
       for (std::size_t i = store;; ++i) {
-        const Child server([this, store] {
+        const Child server([this, store, keeper] {
           ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+          if (::getppid() != keeper) return 1;  // it was killed before that
           return stores_[store]->served.serve();
         });
         ::usleep(static_cast<useconds_t>(10'000 + i % 7 * 5'000));
