@@ -21,6 +21,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/fd.h"
+#include "base/values.h"
 #include "elastic/carrier_settings.h"
 #include "elastic/timeline.h"
 #include "proto/device_line.h"
