@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <string_view>
 #include <utility>
@@ -74,22 +75,27 @@ Status check_whole(const Checkpoint& checkpoint) {
                   checkpoint.path(), checkpoint.manifest().base));
 }
 
-std::optional<proto::Step> base_of(const std::string& path) {
+Result<std::optional<proto::Step>> base_of(const std::string& path) {
   constexpr std::string_view kBefore = "\"content\":\"table-changes\",\"base\":";
-  const auto file = open_file(fmt::format("{}/{}", path, kManifestName), O_RDONLY | O_NOFOLLOW);
-  if (!file.ok()) return std::nullopt;
+  const std::string manifest = fmt::format("{}/{}", path, kManifestName);
+  const auto file = open_file(manifest, O_RDONLY | O_NOFOLLOW);
+  if (file.code() == Code::kNotFound) return std::optional<proto::Step>();
+  if (!file.ok()) return file.status();
   std::array<char, 512> head{};
-  const ssize_t count = ::pread(file->get(), head.data(), head.size(), 0);
-  if (count <= 0) return std::nullopt;
+  ssize_t count = -1;
+  do {
+    count = ::pread(file->get(), head.data(), head.size(), 0);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) return base::system_error("pread", manifest, errno);
   const std::string_view text(head.data(), static_cast<std::size_t>(count));
   const std::size_t at = text.find(kBefore);
-  if (at == std::string_view::npos) return std::nullopt;
+  if (at == std::string_view::npos) return std::optional<proto::Step>();
   proto::Step base = 0;
   for (const char c : text.substr(at + kBefore.size())) {
     if (c < '0' || c > '9') break;
     base = base * 10 + static_cast<proto::Step>(c - '0');
   }
-  return base;
+  return std::optional(base);
 }
 
 }  // namespace regroup::checkpoint

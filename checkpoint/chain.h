@@ -22,8 +22,8 @@ inline constexpr std::size_t kLongestChain = 64;  // checkpoints
 [[nodiscard]] base::Status verify_chain(const std::string& path, const OnProgress& on_progress);
 // Refuses a checkpoint that has only changes, for whoever reads a single one. kInvalidArgument.
 [[nodiscard]] base::Status check_whole(const Checkpoint& checkpoint);
-// The base of the checkpoint at `path`; empty if it has none, or its manifest cannot be read. Reads
-// the first bytes of the manifest only and does not check them.
-[[nodiscard]] std::optional<proto::Step> base_of(const std::string& path);
+// The base of the checkpoint at `path`; empty if it has none, or is not there. Reads the first
+// bytes of the manifest only and does not check them.
+[[nodiscard]] base::Result<std::optional<proto::Step>> base_of(const std::string& path);
 
 }  // namespace regroup::checkpoint

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "base/lock_owner.h"
@@ -72,12 +73,15 @@ std::string path_of(const std::string& directory, proto::Step step) {
   return fmt::format("{}/{}", directory, name_of_step(step));
 }
 
-// Takes those that the checkpoint of `step` needs from `removed`.
-void keep_bases(const std::string& directory, proto::Step step, std::vector<proto::Step>& removed) {
-  for (auto base = base_of(path_of(directory, step)); base && *base < step;
-       base = base_of(path_of(directory, step))) {
-    step = *base;
+// Takes the checkpoint of `step` and those that it needs from `removed`. Returns the step of the
+// whole one.
+base::Result<proto::Step> keep(const std::string& directory, proto::Step step,
+                               std::vector<proto::Step>& removed) {
+  for (;;) {
     std::erase(removed, step);
+    REGROUP_ASSIGN_OR_RETURN(const auto base, base_of(path_of(directory, step)));
+    if (!base || *base >= step) return step;
+    step = *base;
   }
 }
 
@@ -209,9 +213,12 @@ base::Result<std::vector<proto::Step>> prune(const std::string& directory,
   std::vector<proto::Step> steps;
   for (const Entry& entry : entries) steps.push_back(entry.step);
   std::vector<proto::Step> out = steps_to_remove(steps, retention, made);
-  for (const proto::Step kept : steps) {
-    if (std::ranges::find(out, kept) != out.end()) continue;
-    keep_bases(directory, kept, out);
+  std::ranges::sort(steps, std::greater());
+  std::set<proto::Step> whole;  // among those that are kept
+  for (const proto::Step step : steps) {
+    if (std::ranges::find(out, step) != out.end() && whole.size() >= kLeastKept) continue;
+    REGROUP_ASSIGN_OR_RETURN(const proto::Step first, keep(directory, step, out));
+    whole.insert(first);
   }
   for (const proto::Step step : out)
     REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path_of(directory, step)}));

@@ -79,8 +79,9 @@ struct Retention {
 [[nodiscard]] std::vector<proto::Step> steps_to_remove(std::vector<proto::Step> steps,
                                                        const Retention& retention,
                                                        std::optional<proto::Step> made = {});
-// Removes these checkpoints, but for those that a kept one needs (chain.h), and returns their
-// steps. The caller holds the lock.
+// Removes these checkpoints and returns their steps. Keeps those that a kept one needs (chain.h),
+// and enough that two whole ones are left, so that one damaged file does not lose all. The caller
+// holds the lock.
 [[nodiscard]] base::Result<std::vector<proto::Step>> prune(const std::string& directory,
                                                            const Retention& retention,
                                                            std::optional<proto::Step> made = {});
