@@ -144,14 +144,14 @@ base::Result<RangeChanges> count_changes(const StoreMemory& memory, const RangeH
   const std::uint64_t bytes = RowShape(spec).bytes;
   REGROUP_ASSIGN_OR_RETURN(const ShardPause pause, ShardPause::take(memory, deadline));
   out.lsn = header.applied.load(std::memory_order_acquire);
-  const std::vector<std::uint32_t> slots = slots_in(memory, header, {});
+  out.all = slots_in(memory, header, {}).size() * bytes;
+  const std::vector<std::uint32_t> slots = slots_in(memory, header, since);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (!memory.has(slots[i] * kSlotUnit, bytes)) return outside(header);
     if (i + kAhead < slots.size()) __builtin_prefetch(row_at(memory, slots[i + kAhead]));
     const bool changed = row_at(memory, slots[i])->lsn.load(std::memory_order_relaxed) > since;
     out.changed += changed ? bytes : 0;
   }
-  out.all = slots.size() * bytes;
   return out;
 }
 

@@ -46,7 +46,8 @@ struct RangeChanges {
   std::uint64_t all = 0;
   std::uint64_t lsn = 0;  // of the moment
 };
-// Pauses the range's server and reads the header of each row. Errors as copy_range().
+// Pauses the range's server, and reads the header of each row that may have changed. Errors as
+// copy_range().
 [[nodiscard]] base::Result<RangeChanges> count_changes(const StoreMemory& memory,
                                                        const RangeHeader& header,
                                                        std::uint64_t since,

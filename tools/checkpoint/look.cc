@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
@@ -102,9 +103,33 @@ Status verify_one(const std::string& path) {
   const auto mapped = [&](int fd, std::uint64_t offset, std::uint64_t bytes) {
     return checkpoint::sum_mapped(guard, fd, offset, bytes);
   };
-  REGROUP_RETURN_IF_ERROR(checkpoint::verify(path, show, checkpoint::usable_cores(), mapped));
-  return checkpoint::open_chain(path).status();  // those that it needs are there
+  return checkpoint::verify(path, show, checkpoint::usable_cores(), mapped);
 }
+
+// Verifies checkpoints and those that they need, each once.
+class ChainVerifier {
+ public:
+  Status verify(const std::string& path) {
+    REGROUP_RETURN_IF_ERROR(verified(path));
+    REGROUP_ASSIGN_OR_RETURN(const auto chain, checkpoint::open_chain(path));
+    for (const Checkpoint& one : chain) {
+      if (one.path() == path) continue;
+      const Status& status = verified(one.path());
+      if (status.ok()) continue;
+      return Status(status.code(),
+                    fmt::format("{} needs {}: {}", path, one.path(), status.message()));
+    }
+    return {};
+  }
+
+ private:
+  const Status& verified(const std::string& path) {
+    const auto found = done_.find(path);
+    return found != done_.end() ? found->second
+                                : done_.emplace(path, verify_one(path)).first->second;
+  }
+  std::map<std::string, Status> done_;
+};
 
 }  // namespace
 
@@ -161,9 +186,10 @@ Answer verify(const Arguments& arguments) {
     for (const Entry& entry : entries) paths.push_back(entry.path);
     if (paths.empty()) return base::not_found(fmt::format("{}: no checkpoints", word));
   }
+  ChainVerifier verifier;
   int bad = 0;
   for (const std::string& path : paths) {
-    const Status status = verify_one(path);
+    const Status status = verifier.verify(path);
     if (!status.ok() && status.code() != base::Code::kDataLoss) return status;
     bad |= status.ok() ? 0 : 1;
     fmt::print("{}: {}\n", base::escaped(path),
