@@ -24,9 +24,9 @@ constexpr proto::NodeId kSelf = 1;
 constexpr std::uint32_t kNodes = 10;
 using Serial = proto::Generation;  // of what is said, by which it is known again
 
-class Agent {
+class RoutingAgent {
  public:
-  explicit Agent(Choices choices) : choices_(choices), router_(kSelf) {
+  explicit RoutingAgent(Choices choices) : choices_(choices), router_(kSelf) {
     for (const auto& [node, parent] :
          {std::pair{2U, kSelf}, {3U, kSelf}, {4U, 2U}, {5U, 2U}, {6U, 5U}})
       require(tree().add(node, parent));
@@ -200,6 +200,6 @@ class Agent {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Agent(Choices({data, std::min<std::size_t>(size, 2048)})).run();
+  RoutingAgent(Choices({data, std::min<std::size_t>(size, 2048)})).run();
   return 0;
 }
