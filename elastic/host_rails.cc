@@ -90,8 +90,8 @@ std::string why_versions_differ(const std::vector<proto::WorldMember>& members,
   return "";
 }
 
-std::string late_abort(proto::Generation generation, base::Duration limit) {
-  return fmt::format("ncclCommAbort of generation {} did not return within {} s", generation,
+std::string late_call(const std::string& call, proto::Generation generation, base::Duration limit) {
+  return fmt::format("{} of generation {} did not return within {} s", call, generation,
                      std::chrono::duration<double>(limit).count());
 }
 
@@ -113,10 +113,9 @@ Status HostRails::enter() {
   data_plane_.set_note({});
   if (self_.world().plane != proto::Plane::kNccl || !spans_hosts(self_)) return {};
   phase_ = Phase::kAsking;
-  const auto late = std::ranges::find_if(ended_, &Ended::told);
-  const Status published = publish(late == ended_.end());
-  if (late != ended_.end())
-    tell_host(late_abort(late->generation, limit_));
+  const Status published = publish(late() == nullptr);
+  if (late() != nullptr)
+    tell_host(late()->late);
   else if (!published.ok())
     tell_host(published.message());
   return {};
@@ -132,13 +131,21 @@ void HostRails::end_comm() {
 void HostRails::watch() {
   std::erase_if(ended_, [](const Ended& one) { return one.ending.over(); });
   for (Ended& one : ended_) {
-    if (one.told || !one.ending.overdue(limit_)) continue;
-    one.told = true;
+    if (!one.late.empty()) continue;
+    const std::string call = one.ending.overdue(limit_);
+    if (call.empty()) continue;
+    one.late = late_call(call, one.generation, limit_);
     fmt::print(stderr,
                "regroup: nccl: {}: its memory on the GPU stays in use, and gradients of later "
                "generations go through the host until it returns\n",
-               late_abort(one.generation, limit_));
+               one.late);
   }
+}
+
+const HostRails::Ended* HostRails::late() const {
+  const auto found =
+      std::ranges::find_if(ended_, [](const Ended& one) { return !one.late.empty(); });
+  return found == ended_.end() ? nullptr : &*found;
 }
 
 void HostRails::tell_host(const std::string& why) {
@@ -182,6 +189,11 @@ Status HostRails::publish(bool with_id) {
 bool HostRails::learn() {
   if (told_) return false;
   if (rails_) return true;
+  // A start that blocks in a call is the last one, so that one thread and one communicator leak.
+  if (late() != nullptr) tell_host(late()->late);
+  if (std::ranges::any_of(
+          ended_, [](const Ended& one) { return !one.late.empty() || one.ending.starting(); }))
+    return false;
   const auto& members = self_.world().members;
   std::vector<std::string> gpus;
   std::vector<Note> notes;
@@ -264,7 +276,7 @@ Status HostRails::connect() {
   REGROUP_RETURN_IF_ERROR(
       stream_.check(stream_.driver().context_get(&spec.context), "cuCtxGetCurrent"));
   comm_ = std::make_unique<Comm>(std::move(spec));
-  own_ = Ended{self_.world().generation, comm_->ending()};
+  own_ = Ended{.generation = self_.world().generation, .ending = comm_->ending()};
   return {};
 }
 

@@ -22,8 +22,8 @@ class HostRails {
  public:
   // All must outlive this object.
   // `limit`: of a communicator's start, after which gradients go through the host until the next
-  // World; and of its abort in the background, after which they do in all later Worlds, until the
-  // abort is over.
+  // World; and of its end in the background, after which they do in all later Worlds, until that
+  // is over.
   HostRails(const DeviceStream& stream, Participant& self, DataPlane& data_plane,
             DevicePlane& plane, base::Duration limit)
       : stream_(stream), self_(self), data_plane_(data_plane), plane_(plane), limit_(limit) {}
@@ -46,7 +46,7 @@ class HostRails {
   [[nodiscard]] Vote vote();
   // The result of the vote: what all members have said.
   [[nodiscard]] base::Status on_vote(Vote all);
-  // Call in each step: says when an abort in the background takes too long.
+  // Call in each step: says when the end of a communicator in the background takes too long.
   void watch();
   // True in a World of plane nccl whose hosts are connected.
   [[nodiscard]] bool connected() const { return phase_ == Phase::kConnected; }
@@ -54,13 +54,15 @@ class HostRails {
  private:
   enum class Phase { kOff, kAsking, kConnecting, kConnected };
 
-  // A communicator of an earlier World, until its abort is over.
+  // A communicator of an earlier World, until its start has returned and its abort is over.
   struct Ended {
     proto::Generation generation;
     collective::nccl::Comm::Ending ending;
-    bool told = false;  // that the abort takes too long
+    std::string late = {};  // why it is late; "": it is not
   };
 
+  // A communicator of an earlier World whose end is late; null: none.
+  [[nodiscard]] const Ended* late() const;
   // `with_id`: if this member may be the first of a rail.
   [[nodiscard]] base::Status publish(bool with_id);
   void end_comm();

@@ -30,6 +30,7 @@ struct Comm::Shared {
   explicit Shared(CommSpec of) : spec(std::move(of)) {}
 
   const CommSpec spec;
+  const base::TimePoint began = base::SystemClock().now();
   Handle comm = nullptr;         // of the thread; of the caller while the phase is kReady
   cuda::Stream first = nullptr;  // of the first transfers; of the thread
 
@@ -39,29 +40,58 @@ struct Comm::Shared {
   std::string why;
   bool stop_wanted = false;
   bool abort_wanted = false;
+  base::TimePoint abort_wanted_at;
   bool stopped = false;  // no work is under way
   bool aborted = false;
-  std::optional<base::TimePoint> abort_began;
   const char* call = "ncclCommInitRankConfig";  // that the thread has called last
+  bool starting_in_call = true;                 // the start has not returned from `call`
 
-  void run();
-  [[nodiscard]] Status connect();
-  [[nodiscard]] Status meet_peers(base::TimePoint began);
-  [[nodiscard]] Status submit(std::span<const Transfer> transfers, cuda::Stream stream) const;
-  [[nodiscard]] Status revoke();
-  // Waits until `state` says another result than kInProgress. kDeadlineExceeded: `limit` after
-  // `began`; kRevoked, if it ends early: the caller has gone.
   struct Wait {
     base::TimePoint began;
     base::Duration limit;
     bool ends_early;
   };
+  void run();
+  [[nodiscard]] Status connect();
+  [[nodiscard]] Status meet_peers(const Wait& wait);
+  [[nodiscard]] Status submit(std::span<const Transfer> transfers, cuda::Stream stream) const;
+  [[nodiscard]] Status revoke();
+  // Waits until `state` says another result than kInProgress. kDeadlineExceeded: `limit` after
+  // `began`; kRevoked, if it ends early: the caller has gone.
   [[nodiscard]] Status await(const Wait& wait, const std::function<Status(Result*)>& state);
   [[nodiscard]] Status poll(const Wait& wait);  // the communicator
   void abort();
   void begin(const char* next) {
     const std::lock_guard lock(mutex);
     call = next;
+  }
+  // Of the start: a call of NCCL or of the driver that may block although it should not.
+  template <typename Call>
+  auto in_call(const char* name, const Call& make) {
+    set_call(name, true);
+    const auto result = make();
+    set_call(name, false);
+    return result;
+  }
+  void set_call(const char* name, bool inside) {
+    const std::lock_guard lock(mutex);
+    call = name;
+    starting_in_call = inside;
+  }
+  // With the mutex.
+  void want_abort() {
+    if (!abort_wanted) abort_wanted_at = base::SystemClock().now();
+    abort_wanted = true;
+    changed.notify_all();
+  }
+  void fail(std::string what) {  // likewise
+    phase = Phase::kFailed;
+    why = std::move(what);
+    want_abort();
+  }
+  // With the mutex. The thread itself looks at the limit only between calls.
+  [[nodiscard]] bool start_is_late() const {
+    return !aborted && base::SystemClock().now() - began >= spec.connect_limit;
   }
   void set(bool Shared::*what) {
     const std::lock_guard lock(mutex);
@@ -73,6 +103,9 @@ struct Comm::Shared {
 Status Comm::Shared::await(const Wait& wait, const std::function<Status(Result*)>& state) {
   const base::SystemClock clock;
   for (;;) {
+    const auto ends = [&] { return wait.ends_early && abort_wanted; };
+    const Status over = base::revoked("the generation is over");
+    if (std::unique_lock lock(mutex); ends()) return over;
     Result now = Result::kSuccess;
     REGROUP_RETURN_IF_ERROR(state(&now));
     if (now != Result::kInProgress) return spec.library.status(now, call);
@@ -80,8 +113,7 @@ Status Comm::Shared::await(const Wait& wait, const std::function<Status(Result*)
       return base::deadline_exceeded(
           fmt::format("{}: not done after {} s", call, seconds(wait.limit)));
     std::unique_lock lock(mutex);
-    const auto ends = [&] { return wait.ends_early && abort_wanted; };
-    if (changed.wait_for(lock, kPoll, ends)) return base::revoked("the generation is over");
+    if (changed.wait_for(lock, kPoll, ends)) return over;
   }
 }
 
@@ -94,19 +126,22 @@ Status Comm::Shared::poll(const Wait& wait) {
 Status Comm::Shared::connect() {
   Config config;
   config.max_ctas = kMostChannels;
-  const base::TimePoint began = base::SystemClock().now();
-  const Result result = spec.library.comm_init(&comm, spec.size, spec.id, spec.rank, &config);
+  const Wait wait{began, spec.connect_limit, true};
+  const Result result = in_call("ncclCommInitRankConfig", [&] {
+    return spec.library.comm_init(&comm, spec.size, spec.id, spec.rank, &config);
+  });
   REGROUP_RETURN_IF_ERROR(spec.library.status(result, call));
-  REGROUP_RETURN_IF_ERROR(poll({began, spec.connect_limit, true}));
-  return meet_peers(began);
+  REGROUP_RETURN_IF_ERROR(poll(wait));
+  return meet_peers(wait);
 }
 
 // What peers need to send to each other is made by their first transfers. A step would wait for it.
-Status Comm::Shared::meet_peers(base::TimePoint began) {
-  const Wait wait{began, spec.connect_limit, true};
+Status Comm::Shared::meet_peers(const Wait& wait) {
   const cuda::Driver& driver = spec.driver;
-  REGROUP_RETURN_IF_ERROR(
-      driver.status(driver.stream_create(&first, cuda::kNonBlockingStream, 0), "cuStreamCreate"));
+  REGROUP_RETURN_IF_ERROR(driver.status(
+      in_call("cuStreamCreate",
+              [&] { return driver.stream_create(&first, cuda::kNonBlockingStream, 0); }),
+      "cuStreamCreate"));
   std::vector<Transfer> transfers;
   for (int peer = 0; peer < spec.size; ++peer) {
     if (peer == spec.rank) continue;
@@ -114,8 +149,7 @@ Status Comm::Shared::meet_peers(base::TimePoint began) {
     transfers.push_back({Transfer::Direction::kSend, peer, spec.bytes, 1});
     transfers.push_back({Transfer::Direction::kReceive, peer, to, 1});
   }
-  begin("ncclGroupEnd");
-  REGROUP_RETURN_IF_ERROR(submit(transfers, first));
+  REGROUP_RETURN_IF_ERROR(in_call("ncclGroupEnd", [&] { return submit(transfers, first); }));
   REGROUP_RETURN_IF_ERROR(poll(wait));
   begin("first transfers");
   return await(wait, [&](Result* now) {
@@ -168,7 +202,7 @@ void Comm::Shared::abort() {
   begin("ncclCommAbort");
   {
     const std::lock_guard lock(mutex);
-    abort_began = base::SystemClock().now();
+    want_abort();
   }
   if (comm != nullptr) static_cast<void>(spec.library.comm_abort(comm));
   if (first != nullptr) static_cast<void>(spec.driver.stream_destroy(first));
@@ -179,14 +213,13 @@ void Comm::Shared::abort() {
 void Comm::Shared::run() {
   static_cast<void>(spec.driver.context_set(spec.context));
   const Status connected = connect();
-  {
-    const std::lock_guard lock(mutex);
-    phase = connected.ok() ? Phase::kReady : Phase::kFailed;
-    why = connected.message();
-    changed.notify_all();
-  }
-  if (!connected.ok()) return abort();
   std::unique_lock lock(mutex);
+  if (phase == Phase::kConnecting && connected.ok()) phase = Phase::kReady;
+  if (phase == Phase::kConnecting) fail(connected.message());
+  if (phase == Phase::kFailed) {  // a start that returns after the caller gave it up has failed
+    lock.unlock();
+    return abort();
+  }
   changed.wait(lock, [&] { return stop_wanted || abort_wanted; });
   if (stop_wanted && spec.library.comm_revoke != nullptr) {
     lock.unlock();
@@ -203,21 +236,37 @@ Comm::Comm(CommSpec spec) : shared_(std::make_shared<Shared>(std::move(spec))) {
   std::thread([shared = shared_] { shared->run(); }).detach();
 }
 
-Comm::~Comm() { shared_->set(&Shared::abort_wanted); }
+Comm::~Comm() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->want_abort();
+}
 
 bool Comm::Ending::over() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->aborted;
 }
 
-bool Comm::Ending::overdue(base::Duration limit) const {
+bool Comm::Ending::starting() const {
   const std::lock_guard lock(shared_->mutex);
-  return !shared_->aborted && shared_->abort_began &&
-         base::SystemClock().now() - *shared_->abort_began >= limit;
+  return shared_->starting_in_call;
+}
+
+std::string Comm::Ending::overdue(base::Duration limit) const {
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->aborted || !shared_->abort_wanted) return "";
+  if (shared_->starting_in_call && shared_->start_is_late()) return shared_->call;
+  const base::Duration waited = base::SystemClock().now() - shared_->abort_wanted_at;
+  return waited >= limit ? shared_->call : "";
 }
 
 Comm::Phase Comm::phase() const {
   const std::lock_guard lock(shared_->mutex);
+  if (shared_->phase == Phase::kConnecting && shared_->start_is_late()) {
+    const double limit = seconds(shared_->spec.connect_limit);
+    shared_->fail(shared_->starting_in_call
+                      ? fmt::format("{}: did not return within {} s", shared_->call, limit)
+                      : fmt::format("{}: not done after {} s", shared_->call, limit));
+  }
   return shared_->phase;
 }
 
@@ -271,7 +320,10 @@ Status Comm::stop() {
 }
 
 Status Comm::close() {
-  shared_->set(&Shared::abort_wanted);
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->want_abort();
+  }
   return await_end(&Shared::aborted, "nccl");
 }
 

@@ -55,6 +55,8 @@ class Comm {
   Comm& operator=(const Comm&) = delete;
 
   enum class Phase { kConnecting, kReady, kFailed };
+  // kFailed if the start takes longer than `connect_limit`, even within a call that does not
+  // return.
   [[nodiscard]] Phase phase() const;
   // Once the phase is kFailed: why, as a part of a sentence.
   [[nodiscard]] std::string failure() const;
@@ -75,8 +77,11 @@ class Comm {
   class Ending {
    public:
     [[nodiscard]] bool over() const;
-    // True if it was begun, and has not returned `limit` later.
-    [[nodiscard]] bool overdue(base::Duration limit) const;
+    // True while a call of the start has not returned, so that the abort has not begun.
+    [[nodiscard]] bool starting() const;
+    // The call of NCCL that has not returned although the abort was wanted `limit` ago, or although
+    // the limit of the start has passed; "": none.
+    [[nodiscard]] std::string overdue(base::Duration limit) const;
 
    private:
     friend class Comm;

@@ -39,6 +39,11 @@ class Fake:
         lines = file.read_text().splitlines() if file.exists() else []
         return [tuple(map(int, line.split())) for line in lines]
 
+    def blocked(self) -> list[str]:
+        """Calls that did not return at once."""
+        file = self.folder / "blocked"
+        return file.read_text().splitlines() if file.exists() else []
+
     def wait_for_sums(self, count: int = 1) -> None:
         """By both hosts, from now on."""
         before = len(self.groups())
@@ -177,6 +182,62 @@ def test_a_start_that_hangs_leaves_the_gradients_to_the_host(regroup, device_mem
     job.hurry()
     assert digest(job) == alone(regroup, device_member)
     assert nccl.groups() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "call"),
+    [("init-block", "ncclCommInitRankConfig"), ("group-block", "ncclGroupEnd")],
+)
+def test_a_start_that_blocks_in_a_call_leaves_the_gradients_to_the_host(
+    regroup, device_member, nccl, fault, call
+):
+    """No generation starts another communicator until the call returns."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    job = regroup.start(
+        *words, device_member, "device", STEPS, LEAF_MS,
+        env=nccl.env(faults=f"{fault};abort-slow=0", REGROUP_NCCL_TIMEOUT="3"),
+    )  # fmt: skip
+    wait_for_host(regroup, job, f"{call}: did not return within 3 s")
+    first = job.member("device_member", 0)
+    late = f"{call} of generation 1 did not return within 3 s"
+    for _ in range(2):
+        told = job.err.count(f"is not connected: {late}")
+        kill(job, newest(job))
+        until(lambda: job.err.count(f"is not connected: {late}") > told, late)  # noqa: B023
+        seen = len(sizes(job))
+        until(lambda: sizes(job)[seen:], "a step over the host")  # noqa: B023
+    wait_for_host(regroup, job, late, generation=r"\d+")
+    assert f"nccl: {late}: its memory on the GPU stays in use" in job.err
+    assert len(nccl.blocked()) == 2
+    (nccl.folder / "return").touch()
+    until((nccl.folder / "aborts").exists, "the abort after the return")
+    seen = len(sizes(job))
+    until(lambda: sizes(job)[seen + 1 :], "steps after the abort")
+    kill(job, newest(job))
+    nccl.wait_for_sums()
+    assert job.member("device_member", 0) == first
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
+def test_a_generation_starts_nothing_while_a_start_of_the_last_one_is_in_a_call(
+    regroup, device_member, nccl
+):
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    job = regroup.start(
+        *words, device_member, "device", STEPS, LEAF_MS,
+        env=nccl.env(faults="init-block", REGROUP_NCCL_TIMEOUT="600"),
+    )  # fmt: skip
+    until(lambda: len(nccl.blocked()) == 2, "two starts")
+    kill(job, newest(job))
+    until(lambda: len(job.named("device_member")) == 2, "a newcomer")
+    seen = len(sizes(job))
+    until(lambda: sizes(job)[seen + 3 :], "steps with it")
+    assert len(nccl.blocked()) == 2
+    (nccl.folder / "return").touch()
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
 
 
 def test_a_communicator_that_still_connects_is_aborted_at_the_end(regroup, device_member, nccl):

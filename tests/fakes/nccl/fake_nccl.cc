@@ -11,6 +11,9 @@
 //   no-id               ncclGetUniqueId() fails
 //   init-hang           initialisation never ends
 //   init-fails          initialisation fails at once
+//   init-block          ncclCommInitRankConfig() does not return until the folder has a file
+//                       "return"; before, a line "RANK PID" is in the file "blocked"
+//   group-block         likewise ncclGroupEnd()
 //   init-slow=MS        initialisation takes that long
 //   peers-hang          no peer is connected, so the first group never begins
 //   async=N             group N of a process's first communicator fails: its work holds the
@@ -186,6 +189,14 @@ void note(const char* name, const std::string& before) {
       ::open((*folder + name).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   if (::write(file, line.data(), line.size()) < 0) std::abort();
   ::close(file);
+}
+
+// Blocks the caller, as a call of NCCL may although the communicator does not block.
+void block_if(const char* name, int rank) {
+  if (setting(name) == nullptr) return;
+  note("/blocked", std::to_string(rank) + " ");
+  const std::string file = *setting("folder") + "/return";
+  while (::access(file.c_str(), F_OK) != 0) rest();
 }
 
 // The work of a group on the device. Transfers with one peer in one direction go in their order.
@@ -403,6 +414,7 @@ FAKE_NCCL_EXPORT Result ncclCommInitRankConfig(ncclComm** out, int size, UniqueI
       config->version > FAKE_NCCL_VERSION || config->blocking != 0 || size < 1 ||
       size > kMostRanks || rank < 0 || rank >= size)
     return Result::kInvalidArgument;
+  block_if("init-block", rank);
   auto* const comm = new ncclComm;
   static std::atomic<int> made = 0;
   comm->first = made++ == 0;
@@ -456,6 +468,7 @@ FAKE_NCCL_EXPORT Result ncclGroupEnd() {
   if (open_group.depth == 0) return Result::kInvalidUsage;
   if (--open_group.depth != 0) return Result::kSuccess;
   Result result = Result::kSuccess;
+  for (auto& group : open_group.groups) block_if("group-block", group->comm->rank);
   for (auto& group : open_group.groups) result = submit(std::move(group));
   open_group.groups.clear();
   return result;
