@@ -1,0 +1,111 @@
+"""Workers of a job whose parameter servers are on three hosts, each with a part of every table.
+Servers of all hosts and a worker are killed, and no push is lost or counted twice."""
+
+import os
+import re
+import sys
+
+from hosts import ROOT, Host, Hosts, until
+from test_ps_hosts import end_of, served
+from test_run import nothing_is_left, start  # noqa: F401
+
+MEMBER = ROOT / "build/tests/bin/ps_member"
+WHERE = ["-H", "node1:1,node2:1,node3:1", "--ps-hosts", "3", "--ps-memory", "128M"]
+SERVED = [*WHERE, "--role", "ps=3", "--role", "worker=3"]
+PYTHON = {**os.environ, "PYTHONPATH": str(ROOT / "build/python")}
+
+
+def server_on(hosts: Hosts, host: Host, *killed: int) -> dict | None:
+    """What the status has of the server of a host."""
+    for one in served(hosts[0]).get("servers", []):
+        if one["host"] == host.name and one["pid"] > 0 and one["pid"] not in killed:
+            return one
+    return None
+
+
+def test_counts_are_exact_whatever_servers_of_all_hosts_are_killed(hosts: Hosts):
+    end = hosts.folder / "end"
+    job = start(hosts, *SERVED, str(MEMBER), str(end))
+    for host in hosts:
+
+        def updates(*killed: int, host: Host = host) -> int:
+            return (server_on(hosts, host, *killed) or {}).get("updates", 0)
+
+        until(lambda: updates() > 0, "pushes to this store")  # noqa: B023
+        pid = server_on(hosts, host)["pid"]
+        assert host.run(["kill", "-9", str(pid)]).returncode == 0
+        before = until(lambda: updates(pid), "a successor")  # noqa: B023
+        until(lambda: updates(pid) > before, "pushes that it applies")  # noqa: B023
+    end.touch()
+    out, _ = end_of(job)
+    lines = [line for line in out.splitlines() if line.startswith("pushed")]
+    assert len(lines) == 3 and len({line.split(", ", 1)[1] for line in lines}) == 1, out
+    pushed = [int(re.match(r"pushed (\d+)", line)[1]) for line in lines]
+    all_pushes, counted = map(int, re.search(r"all (\d+), counted (\d+)", lines[0]).groups())
+    assert counted == 8 * all_pushes == 8 * sum(pushed) and min(pushed) > 0, out
+
+
+# Mode sync is refused. In mode ssp each life of a worker pushes ones to 16 rows of its own, which
+# lie in all stores, and notes in a file how many turns it has ended. Rank 0 prints what is counted
+# of each life.
+LIVES = """
+import os, pathlib, sys, time
+import numpy as np
+import regroup.ps as ps
+folder = pathlib.Path(sys.argv[1])
+rank, life = int(os.environ["RANK"]), int(os.environ["REGROUP_RESTART_COUNT"])
+own_store = [place.startswith("/") for place in os.environ["REGROUP_PS"].split(";")]
+assert own_store == [store == rank for store in range(3)], own_store
+try:
+    ps.join(mode="sync", leaves=4, deadline=120)
+    sys.exit("mode sync is not refused")
+except ValueError as error:
+    assert "all parameter servers on one host, and this job has them on 3" in str(error), error
+client = ps.join(mode="ssp", staleness=2, deadline=120)
+counts = client.table("counts", dim=1, optimizer=ps.Sum())
+own, turns = 3 * life + rank, 0
+ids, ones = 16 * own + np.arange(16), np.ones((16, 1), np.float32)
+(folder / f"{own}.pid").write_text(str(os.getpid()))
+for turn in client:
+    note = folder / f"{own}.part"
+    note.write_text(str(turns))
+    note.rename(folder / f"{own}.ended")
+    if (folder / "end").exists():
+        break
+    counts.push(ids, ones)
+    assert (counts.pull(ids) == turns + 1).all()
+    turns += 1
+(folder / f"{rank}.through").touch()
+deadline = time.monotonic() + 120
+if rank == 0:
+    while len(list(folder.glob("*.through"))) < 3 and time.monotonic() < deadline:
+        client.advance()  # others may wait for its clock before they see the end
+        time.sleep(0.02)
+    for note in sorted(folder.glob("*.ended")):
+        life = int(note.name.split(".")[0])
+        rows = counts.pull(16 * life + np.arange(16))[:, 0]
+        print(life, note.read_text(), int(rows.min()), int(rows.max()))
+"""
+
+
+def test_a_killed_worker_leaves_its_turns_and_holds_up_nobody(hosts: Hosts):
+    folder = hosts.folder / "lives"
+    folder.mkdir()
+    job = start(hosts, *SERVED, sys.executable, "-c", LIVES, str(folder), env=PYTHON)
+
+    def ended(own: int) -> int:
+        note = folder / f"{own}.ended"
+        return int(note.read_text()) if note.exists() else 0
+
+    until(lambda: ended(1) >= 10, "turns")
+    assert hosts[1].run(["kill", "-9", (folder / "1.pid").read_text()]).returncode == 0
+    seen = ended(0)
+    until(lambda: ended(0) > seen + 10, "turns of another worker")
+    until(lambda: ended(4) >= 10, "turns of the next life")
+    (folder / "end").touch()
+    out, _ = end_of(job)
+    lives = {life: rest for life, *rest in (map(int, line.split()) for line in out.splitlines())}
+    assert sorted(lives) == [0, 1, 2, 4], out
+    for life, (turns, least, most) in lives.items():
+        # The turn in which the killed one was may be in some ranges, or in all.
+        assert turns <= least <= most <= turns + (1 if life == 1 else 0), out
