@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -21,7 +22,10 @@ using base::Status;
 using base::TimePoint;
 using shmem::RealPolicy;
 
-constexpr std::size_t kMostPushes = 4096;  // whose parts are known by number
+// Pushes whose parts are known by number. A store ends with a client that has 1024 failed pushes.
+constexpr std::size_t kMostPushes = 1000;
+constexpr std::size_t kSettled = kMostPushes / 4;  // of them at once: the oldest, most likely done
+constexpr std::size_t kMaxFailed = 1024;           // pushes whose error nobody has asked for
 
 base::Result<std::string> host_of(const ClientOptions& store) {
   if (!is_gateway_address(store.memory)) return this_host();
@@ -29,10 +33,16 @@ base::Result<std::string> host_of(const ClientOptions& store) {
   return std::move(gateway.host);
 }
 
+bool is_late(const Status& status) { return status.code() == base::Code::kDeadlineExceeded; }
+// The store's, or the lane's: nobody knows whether what is pushed there counts.
+bool is_lost(const Status& status) {
+  return status.code() == base::Code::kPeerLost || status.code() == base::Code::kDataLoss;
+}
+
 // The error that a call returns. Calls that were late may be made again, so they come last.
 Status first_error(std::span<const Status> statuses) {
   for (const Status& status : statuses) {
-    if (!status.ok() && status.code() != base::Code::kDeadlineExceeded) return status;
+    if (!status.ok() && !is_late(status)) return status;
   }
   const auto late = std::ranges::find_if(statuses, [](const Status& s) { return !s.ok(); });
   return late == statuses.end() ? Status() : *late;
@@ -167,16 +177,21 @@ const TableSpec& Client::Partitioned::spec_of(Table table) const {
 // ---- pushes
 
 bool Client::Partitioned::Pushed::answered() const {
-  return std::ranges::none_of(parts, [](const auto& part) { return part.has_value(); });
+  return std::ranges::none_of(parts, [](const Part& part) { return part.ticket.has_value(); });
 }
 
 base::Result<Ticket> Client::Partitioned::push_at(
-    std::span<const std::size_t> stores, TimePoint until,
+    const std::string& table, std::span<const std::size_t> stores, TimePoint until,
     const std::function<base::Result<Ticket>(std::size_t store)>& push) {
   if (pushes_.size() >= kMostPushes) REGROUP_RETURN_IF_ERROR(settle(until));
-  Pushed pushed{.parts = std::vector<std::optional<Ticket>>(stores_.size()), .status = {}};
+  if (failed_.size() >= kMaxFailed) {
+    return base::resource_exhausted(
+        fmt::format("push to table {}: {} pushes have failed since the last flush(); the first: {}",
+                    table, failed_.size(), failed_.begin()->second.message()));
+  }
+  Pushed pushed{.parts = std::vector<Part>(stores_.size())};
   const std::vector<Status> sent = at(stores, [&](std::size_t store) -> Status {
-    REGROUP_ASSIGN_OR_RETURN(pushed.parts[store], push(store));
+    REGROUP_ASSIGN_OR_RETURN(pushed.parts[store].ticket, push(store));
     return {};
   });
   // Parts that are sent count, and their stores' flush() waits for them.
@@ -200,7 +215,7 @@ base::Result<Ticket> Client::Partitioned::push(Table table, std::span<const std:
   for (const std::size_t store : all_) {
     if (!parts[store].ids.empty()) stores.push_back(store);
   }
-  return push_at(stores, until, [&](std::size_t store) {
+  return push_at(opened->spec().name, stores, until, [&](std::size_t store) {
     const TablePartition::Part& part = parts[store];
     std::vector<std::byte>& rows = stores_[store].rows;
     rows.resize(part.ids.size() * row);
@@ -218,7 +233,7 @@ base::Result<Ticket> Client::Partitioned::push_dense(Table table, Input gradient
   REGROUP_RETURN_IF_ERROR(check_push_dense(opened->spec(), gradients, scalars));
   const std::size_t element = size_of(opened->spec().compute_dtype());
   const std::vector<std::size_t>& stores = opened->partition.stores();
-  return push_at(stores, until, [&](std::size_t store) {
+  return push_at(opened->spec().name, stores, until, [&](std::size_t store) {
     Store& to = stores_[store];
     if (stores.size() > 1) opened->partition.gather(store, element, gradients, to.rows);
     return to.backend->push_dense(opened->in_store[store],
@@ -232,66 +247,94 @@ Status Client::Partitioned::wait(Ticket ticket, TimePoint deadline) {
     return invalid_argument(
         fmt::format("push {}: this client has begun {} pushes", ticket.number, next_ticket_ - 1));
   }
+  Status late;
   const auto found = pushes_.find(ticket.number);
-  if (found == pushes_.end())
-    return ticket.number <= settled_ ? std::exchange(settled_error_, {}) : Status();
-  Pushed& pushed = found->second;
-  std::vector<std::size_t> stores;
-  for (const std::size_t store : all_) {
-    if (pushed.parts[store]) stores.push_back(store);
-  }
-  const std::vector<Status> answers = at(stores, [&](std::size_t store) {
-    return stores_[store].backend->wait(*pushed.parts[store], deadline);
-  });
-  Status open;  // why the push is not answered at all stores
-  for (const std::size_t store : stores) {
-    const Status& answer = answers[store];
-    // Nobody knows whether a store that is lost has applied it: each wait() says so.
-    if (answer.code() == base::Code::kPeerLost || answer.code() == base::Code::kDeadlineExceeded) {
-      if (open.ok() || answer.code() == base::Code::kPeerLost) open = answer;
-      continue;
-    }
-    pushed.parts[store].reset();
-    if (pushed.status.ok()) pushed.status = answer;
-  }
-  if (!open.ok()) return open;
-  const Status status = std::move(pushed.status);
-  pushes_.erase(found);
-  return status;
+  if (found != pushes_.end()) late = await_pushes(found, std::next(found), deadline);
+  const auto lost = lost_.find(ticket.number);
+  if (lost != lost_.end()) return lost->second;
+  REGROUP_RETURN_IF_ERROR(late);
+  auto failed = failed_.extract(ticket.number);
+  return failed.empty() ? Status() : std::move(failed.mapped());
 }
 
-void Client::Partitioned::note_answered(std::span<const Status> statuses, bool lost_too) {
-  for (auto& [number, pushed] : pushes_) {
-    for (const std::size_t store : all_) {
-      const base::Code code = statuses[store].code();
-      if (code != base::Code::kDeadlineExceeded && (lost_too || code != base::Code::kPeerLost))
-        pushed.parts[store].reset();
-    }
+Status Client::Partitioned::await_pushes(Pushes::iterator first, Pushes::iterator end,
+                                         TimePoint until) {
+  std::vector<std::size_t> stores;
+  for (const std::size_t store : all_) {
+    if (std::any_of(first, end, [&](const auto& p) { return p.second.parts[store].ticket; }))
+      stores.push_back(store);
   }
-  std::erase_if(pushes_, [](const auto& push) { return push.second.answered(); });
+  const std::vector<Status> late = at(stores, [&](std::size_t store) -> Status {
+    for (auto push = first; push != end; ++push) {
+      Part& part = push->second.parts[store];
+      if (!part.ticket) continue;
+      Status answer = stores_[store].backend->wait(*part.ticket, until);
+      if (is_late(answer)) return answer;
+      // The store says it once: it must not be lost here, by an exception either.
+      part.error = std::move(answer);
+      part.ticket.reset();
+    }
+    return {};
+  });
+  while (first != end) finish(first++);
+  return first_error(late);
+}
+
+void Client::Partitioned::finish(Pushes::iterator push) {
+  const auto& [number, pushed] = *push;
+  std::optional<std::size_t> failed;
+  for (const std::size_t store : all_) {
+    const Status& error = pushed.parts[store].error;
+    if (error.ok()) continue;
+    if (!failed || (is_lost(error) && !is_lost(pushed.parts[*failed].error))) failed = store;
+  }
+  const Status error = failed ? named(*failed, pushed.parts[*failed].error) : Status();
+  if (is_lost(error)) {
+    lost_[number] = error;
+  } else if (!pushed.answered()) {
+    return;
+  } else if (!error.ok()) {
+    failed_[number] = error;
+  }
+  pushes_.erase(push);
 }
 
 Status Client::Partitioned::settle(TimePoint until) {
-  const std::vector<Status> statuses =
-      at(all_, [&](std::size_t store) { return stores_[store].backend->flush(until); });
-  note_answered(statuses, true);
-  const Status error = first_error(statuses);
-  if (error.code() == base::Code::kDeadlineExceeded) return error;
-  settled_ = next_ticket_ - 1;
-  if (settled_error_.ok()) settled_error_ = error;
-  return {};
+  return await_pushes(pushes_.begin(), std::next(pushes_.begin(), kSettled), until);
 }
 
 Status Client::Partitioned::flush_locked(TimePoint until) {
-  // Errors that wait() has found at one store while another one was late are among these, too.
-  Status first = std::exchange(settled_error_, {});
-  for (auto& [number, pushed] : pushes_) {
-    if (first.ok()) first = std::exchange(pushed.status, {});
+  std::vector<Status> answers(stores_.size());
+  const std::vector<Status> errors = at(all_, [&](std::size_t store) {
+    return answers[store] = stores_[store].backend->flush(until);
+  });
+  std::vector<bool> kept(stores_.size());
+  for (auto push = pushes_.begin(); push != pushes_.end();) {
+    for (const std::size_t store : all_) {
+      Part& part = push->second.parts[store];
+      if (!part.ticket || is_late(answers[store])) continue;
+      // A store does not say of which push its error is. If this call is late, each wait() for one
+      // of them returns it, since that for the push that has failed must not succeed.
+      part.error = answers[store];
+      part.ticket.reset();
+      kept[store] = true;
+    }
+    finish(push++);
   }
-  const std::vector<Status> statuses =
-      at(all_, [&](std::size_t store) { return stores_[store].backend->flush(until); });
-  note_answered(statuses, false);
-  return first.ok() ? first_error(statuses) : first;
+  Status late;
+  for (const std::size_t store : all_) {
+    const Status& error = errors[store];
+    if (is_late(error)) {
+      if (late.ok()) late = error;
+    } else if (!is_lost(error) && !kept[store] && unreported_.ok()) {
+      unreported_ = error;
+    }
+  }
+  REGROUP_RETURN_IF_ERROR(late);
+  Status first = failed_.empty() ? unreported_ : failed_.begin()->second;
+  failed_.clear();
+  unreported_ = {};
+  return first.ok() ? first_error(errors) : first;
 }
 
 Status Client::Partitioned::flush(TimePoint deadline) {

@@ -56,12 +56,16 @@ class Client::Partitioned final : public Client::Backend {
     std::vector<Table> in_store;
     [[nodiscard]] const TableSpec& spec() const { return partition.spec(); }
   };
+  struct Part {
+    std::optional<Ticket> ticket;  // nothing: answered, or no keys there
+    base::Status error;            // that the store has answered
+  };
   // A push that is not answered at all stores, for all that is known.
   struct Pushed {
-    std::vector<std::optional<Ticket>> parts;  // by store; nothing: answered, or no keys there
-    base::Status status;                       // the first error
+    std::vector<Part> parts;  // by store
     [[nodiscard]] bool answered() const;
   };
+  using Pushes = std::map<std::uint64_t, Pushed>;  // by ticket
   using Lock = std::unique_lock<std::timed_mutex>;
   using StoreCall = std::function<base::Status(std::size_t store)>;
 
@@ -76,11 +80,14 @@ class Client::Partitioned final : public Client::Backend {
   [[nodiscard]] base::Result<const OpenedTable*> table_at(Table table, bool rows) const;
   // Pushes at these stores; `push` returns the store's ticket.
   [[nodiscard]] base::Result<Ticket> push_at(
-      std::span<const std::size_t> stores, base::TimePoint until,
+      const std::string& table, std::span<const std::size_t> stores, base::TimePoint until,
       const std::function<base::Result<Ticket>(std::size_t store)>& push);
-  // Of a call that waits for all pushes at all stores. `statuses`: by store.
-  void note_answered(std::span<const base::Status> statuses, bool lost_too);
-  // Forgets pushes, so that the memory for those that nobody waits for has a bound.
+  // Waits for these pushes at all stores, and finishes them. kDeadlineExceeded: a store is late.
+  [[nodiscard]] base::Status await_pushes(Pushes::iterator first, Pushes::iterator end,
+                                          base::TimePoint until);
+  // Forgets a push whose outcome is known, except its error.
+  void finish(Pushes::iterator push);
+  // Finishes the oldest pushes, so that the memory for those that nobody waits for has a bound.
   [[nodiscard]] base::Status settle(base::TimePoint until);
   [[nodiscard]] base::Status flush_locked(base::TimePoint until);
   [[nodiscard]] base::Status begin_at_highest(base::TimePoint until);
@@ -89,10 +96,15 @@ class Client::Partitioned final : public Client::Backend {
   std::vector<std::size_t> all_;  // numbers of the stores
   std::timed_mutex turn_;         // of all below, except tables_ and clock_
   std::vector<Store> stores_;
-  std::map<std::uint64_t, Pushed> pushes_;  // by ticket
+  Pushes pushes_;
   std::uint64_t next_ticket_ = 1;
-  std::uint64_t settled_ = 0;   // pushes up to this one were forgotten by settle(),
-  base::Status settled_error_;  // which found this
+  // Errors that no wait() or flush() has returned, by ticket. No other push without an entry in
+  // pushes_ has failed.
+  std::map<std::uint64_t, base::Status> failed_;
+  // Of pushes of which nobody will know whether they are applied: each wait() says so. A store that
+  // is lost takes no more pushes, so they are at most kMostPushes for each.
+  std::map<std::uint64_t, base::Status> lost_;
+  base::Status unreported_;  // of a store's flush() while another one was late, and of no push here
   std::atomic<std::uint64_t> clock_ = 0;
   mutable std::mutex tables_mutex_;
   std::deque<OpenedTable> tables_;  // a deque, so that references stay

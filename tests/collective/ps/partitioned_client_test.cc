@@ -9,11 +9,13 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "collective/ps/backend.h"
+#include "collective/ps/partitioned_client.h"
 #include "tests/collective/ps/reached.h"
 
 namespace regroup::collective::ps::testing::partitioned {
@@ -75,6 +77,12 @@ class PsPartitioned : public ::testing::Test {
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     return made.ok() ? std::move(*made) : nullptr;
   }
+  // The same, to be called with other deadlines than that for attaching.
+  [[nodiscard]] std::unique_ptr<Client::Partitioned> with_deadlines() const {
+    auto made = Client::Partitioned::attach(list(kLong, {}, 7), in(kLong));
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return made.ok() ? std::move(*made) : nullptr;
+  }
   // The ranges of a table in the store of this number.
   [[nodiscard]] std::vector<PositionRange> ranges_at(std::size_t store,
                                                      const std::string& table) const {
@@ -89,6 +97,20 @@ class PsPartitioned : public ::testing::Test {
       }
     }
     return out;
+  }
+
+  // Fills store 0, so that it refuses pushes of the ids of kHash that this returns.
+  [[nodiscard]] std::vector<std::int64_t> fill_store_0(Client::Backend& client, Table table) const;
+  // Waits until the servers of store 0 have answered all that is pushed there.
+  void await_answers_of_store_0() const {
+    const Lanes lanes = stores_[0]->served.map(0).lanes;
+    for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
+      const Lane& lane = lanes.lane(i);
+      for (const base::TimePoint end = in(kLong); lane.read.load() != lane.written.load();) {
+        ASSERT_LT(in(0ms), end) << "lane " << i << " is not read";
+        ::usleep(200);
+      }
+    }
   }
 
   std::vector<std::unique_ptr<Reached>> stores_;
@@ -106,6 +128,44 @@ const TableSpec kHash = table_of(TableKind::kHash, 0, "hash");
 const TableSpec kDirect = table_of(TableKind::kDirect, 50, "direct");
 const TableSpec kTwoRows = table_of(TableKind::kDirect, 2, "two");  // fewer ranges than stores
 const TableSpec kSmallDense = table_of(TableKind::kDense, 100, "dense");
+
+// The store that has this id of kHash, if store i has i + 1 shards.
+std::size_t store_of(std::int64_t id) {
+  const std::vector<PositionRange> cut = ranges_of(kHash, 6);
+  const auto range = std::ranges::find_if(
+      cut, [&](const PositionRange& r) { return r.has(position_of(TableKind::kHash, id)); });
+  return store_of_range("hash", static_cast<std::size_t>(range - cut.begin()), 3);
+}
+// The first id from `from` on that this store has.
+std::int64_t id_at(std::size_t store, std::int64_t from = 0) {
+  while (store_of(from) != store) ++from;
+  return from;
+}
+// Pushes 1 to each element of these ids of kHash.
+base::Result<Ticket> push_ones(Client::Backend& client, Table table,
+                               const std::vector<std::int64_t>& ids) {
+  return client.push(table, ids, bytes_of(ones_of(4 * ids.size())), {});
+}
+
+// `count` ids from `next` on that store 0 has.
+std::vector<std::int64_t> ids_at_0(std::size_t count, std::int64_t& next) {
+  std::vector<std::int64_t> ids;
+  for (; ids.size() < count; ++next) ids.push_back(next = id_at(0, next));
+  return ids;
+}
+std::vector<std::int64_t> PsPartitioned::fill_store_0(Client::Backend& client, Table table) const {
+  std::int64_t next = 0;
+  for (const std::size_t rows : {500U, 1U}) {
+    for (base::Status status; status.code() != Code::kResourceExhausted;) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      if (!status.ok()) return {};
+      const auto ticket = push_ones(client, table, ids_at_0(rows, next));
+      status = ticket.ok() ? client.wait(*ticket, in(kLong)) : ticket.status();
+    }
+  }
+  // A single row may find room, in a page that is not full.
+  return ids_at_0(200, next);
+}
 
 // What a client pushes to all tables, `times` times; every element gets 1 each time.
 base::Status push_all(Client& client, int times, int wait_every) {
@@ -142,13 +202,16 @@ TEST_F(PsPartitioned, CountsAreExactWhateverServersAreKilled) {
   for (std::size_t store = 0; store < kStores; ++store) {
     keepers.emplace_back([this, store] {
       const pid_t keeper = ::getpid();
+      std::minstd_rand random(static_cast<unsigned>(store + 1));
       for (std::size_t i = store;; ++i) {
         const Child server([this, store, keeper] {
           ::prctl(PR_SET_PDEATHSIG, SIGKILL);
           if (::getppid() != keeper) return 1;  // it was killed before that
           return stores_[store]->served.serve();
         });
-        ::usleep(static_cast<useconds_t>(10'000 + i % 7 * 5'000));
+        const Served& served = stores_[store]->served;
+        served.await_server(i % served.memory.get().shards.size(), server.pid());
+        ::usleep(static_cast<useconds_t>(random() % 40'000));
       }
       return 0;
     });
@@ -383,21 +446,50 @@ TEST_F(PsPartitioned, WhatIsWrongIsRefusedBeforeAnythingIsSent) {
 // Of a push whose store 2 has no server for a time, the rest counts at once.
 TEST_F(PsPartitioned, AStoreThatIsLateIsNamed) {
   start();
-  const auto one = client(kShort, {}, 7);
+  const auto one = with_deadlines();
   ASSERT_TRUE(one);
-  const Table table = open(*one, kHash);
+  const auto table = one->open(kHash);
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
   servers_[2].stop();
-  const auto ticket = one->push(table, up_to(50), bytes_of(ones_of(200)));
+  const auto ticket = push_ones(*one, *table, up_to(50));
   ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
-  for (const base::Status& late : {one->flush(), one->wait(*ticket, 200ms)}) {
+  for (const base::Status& late : {one->flush(in(kShort)), one->wait(*ticket, in(200ms))}) {
     EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late.to_string();
     EXPECT_TRUE(late.message().starts_with("store 2 of 3 on host node2: ")) << late.message();
   }
   servers_[2].signal(SIGCONT);
-  const base::Status waited = one->wait(*ticket, kLong);
+  const base::Status waited = one->wait(*ticket, in(kLong));
   EXPECT_TRUE(waited.ok()) << waited.to_string();
-  EXPECT_TRUE(one->wait(*ticket, kLong).ok());
-  EXPECT_EQ(pull<std::int64_t>(*one, table, up_to(50), 4), std::vector<std::int64_t>(200, 1));
+  EXPECT_TRUE(one->wait(*ticket, in(kLong)).ok());
+  std::vector<std::int64_t> rows(200);
+  EXPECT_TRUE(one->pull(*table, up_to(50), std::as_writable_bytes(std::span(rows))).ok());
+  EXPECT_EQ(rows, std::vector<std::int64_t>(200, 1));
+}
+
+// Store 0 has refused a push while store 2 was late: the error is of the next flush().
+TEST_F(PsPartitioned, AnErrorBesideAStoreThatIsLateIsKept) {
+  start();
+  const auto one = with_deadlines();
+  ASSERT_TRUE(one);
+  const auto table = one->open(kHash);
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  const std::vector<std::int64_t> fresh = fill_store_0(*one, *table);
+  for (const bool waits : {false, true}) {
+    servers_[2].stop();
+    const auto refused = push_ones(*one, *table, fresh);
+    const auto late = push_ones(*one, *table, {id_at(2)});
+    ASSERT_TRUE(refused.ok() && late.ok());
+    await_answers_of_store_0();
+    EXPECT_EQ(one->flush(in(1ms)).code(), Code::kDeadlineExceeded);
+    servers_[2].signal(SIGCONT);
+    if (waits) {
+      EXPECT_EQ(one->wait(*refused, in(kLong)).code(), Code::kResourceExhausted);
+    } else {
+      EXPECT_EQ(one->flush(in(kLong)).code(), Code::kResourceExhausted);
+    }
+    EXPECT_TRUE(one->flush(in(kLong)).ok());
+    EXPECT_TRUE(one->wait(*late, in(kLong)).ok());
+  }
 }
 
 // Keys of other stores are served as before, for the same client and for others.
@@ -418,13 +510,9 @@ TEST_F(PsPartitioned, AHostThatIsLostIsNamed) {
     EXPECT_EQ(status.code(), Code::kPeerLost) << status.to_string();
     EXPECT_TRUE(status.message().starts_with(lost)) << status.message();
   }
-  const std::vector<PositionRange> cut = ranges_of(kHash, 6);
   std::size_t elsewhere = 0;
   for (const std::int64_t id : ids) {
-    const auto range = std::ranges::find_if(
-        cut, [&](const PositionRange& r) { return r.has(position_of(TableKind::kHash, id)); });
-    const auto number = static_cast<std::size_t>(range - cut.begin());
-    const bool has = store_of_range("hash", number, kStores) == 1;
+    const bool has = store_of(id) == 1;
     std::vector<std::byte> row(32);
     const base::Status pulled = one->pull(table, std::vector<std::int64_t>{id}, row);
     EXPECT_EQ(pulled.code(), has ? Code::kPeerLost : Code::kOk) << pulled.to_string();
@@ -434,15 +522,17 @@ TEST_F(PsPartitioned, AHostThatIsLostIsNamed) {
   EXPECT_LT(elsewhere, ids.size());
 }
 
-// More pushes than a client knows by number, and the error of one of them.
+// ---- more pushes than a client knows by number
+
+constexpr int kMany = 4500;
+
 TEST_F(PsPartitioned, PushesThatNobodyWaitsForCount) {
   start();
   const auto one = client(kLong, {}, 7);
   ASSERT_TRUE(one);
   const Table table = open(*one, kDirect);
-  constexpr int kPushes = 4500;
   std::optional<Ticket> first;
-  for (int i = 0; i < kPushes; ++i) {
+  for (int i = 0; i < kMany; ++i) {
     const std::vector<std::int64_t> ids{i % 50};
     const auto ticket = one->push(table, ids, bytes_of(ones_of(4)));
     ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
@@ -451,7 +541,91 @@ TEST_F(PsPartitioned, PushesThatNobodyWaitsForCount) {
   EXPECT_TRUE(one->wait(*first, kLong).ok());
   EXPECT_TRUE(one->flush().ok());
   EXPECT_EQ(pull<std::int64_t>(*one, table, up_to(50), 4),
-            std::vector<std::int64_t>(200, kPushes / 50));
+            std::vector<std::int64_t>(200, kMany / 50));
+}
+
+// Store 1 is lost while every 64th push waits for its server.
+TEST_F(PsPartitioned, EachPushThatIsLostSaysSo) {
+  start();
+  const auto one = with_deadlines();
+  ASSERT_TRUE(one);
+  const auto table = one->open(kHash);
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  const std::int64_t here = id_at(0), there = id_at(1);
+  servers_[1].stop();
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < kMany; ++i) {
+    const bool loses = i % 64 == 0 && i < 900;
+    if (i == 900) stores_[1]->gateway.reset();
+    const auto ticket = push_ones(*one, *table, {loses ? there : here});
+    ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+    tickets.push_back(*ticket);
+  }
+  EXPECT_EQ(one->flush(in(kLong)).code(), Code::kPeerLost);
+  for (int again = 0; again < 2; ++again) {
+    for (std::size_t i = 0; i < tickets.size(); ++i) {
+      const bool loses = i % 64 == 0 && i < 900;
+      const base::Status status = one->wait(tickets[i], in(kLong));
+      ASSERT_EQ(status.code(), loses ? Code::kPeerLost : Code::kOk) << i << status.to_string();
+      if (!loses) continue;
+      ASSERT_TRUE(status.message().starts_with("store 1 of 3 on host node1: ")) << status.message();
+    }
+  }
+  EXPECT_EQ(one->flush(in(kLong)).code(), Code::kPeerLost);
+}
+
+// Of two that a full store refuses, one was late at another store when it was waited for.
+TEST_F(PsPartitioned, EachPushThatIsRefusedSaysSo) {
+  start();
+  const auto one = with_deadlines();
+  ASSERT_TRUE(one);
+  const auto table = one->open(kHash);
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  const std::vector<std::int64_t> fresh = fill_store_0(*one, *table);
+  servers_[2].stop();
+  std::vector<std::int64_t> both = fresh;
+  both.push_back(id_at(2));
+  const auto late = push_ones(*one, *table, both);
+  ASSERT_TRUE(late.ok()) << late.status().to_string();
+  await_answers_of_store_0();
+  EXPECT_EQ(one->wait(*late, in(1ms)).code(), Code::kDeadlineExceeded);
+  servers_[2].signal(SIGCONT);
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < kMany; ++i) {
+    const auto ticket = push_ones(*one, *table, i == 17 ? fresh : std::vector{id_at(0)});
+    ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+    tickets.push_back(*ticket);
+  }
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    const base::Status status = one->wait(tickets[i], in(kLong));
+    ASSERT_EQ(status.code(), i == 17 ? Code::kResourceExhausted : Code::kOk)
+        << i << status.to_string();
+  }
+  EXPECT_EQ(one->wait(*late, in(kLong)).code(), Code::kResourceExhausted);
+  EXPECT_TRUE(one->flush(in(kLong)).ok());
+}
+
+TEST_F(PsPartitioned, ErrorsThatNobodyAsksForAreLimited) {
+  start();
+  const auto one = with_deadlines();
+  ASSERT_TRUE(one);
+  const auto table = one->open(kHash);
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  const std::vector<std::int64_t> fresh = fill_store_0(*one, *table);
+  base::Status refused;
+  int begun = 0;
+  for (; begun < kMany && refused.ok(); ++begun) refused = push_ones(*one, *table, fresh).status();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_TRUE(
+      refused.message().starts_with("push to table hash: 1250 pushes have failed since the "
+                                    "last flush(); the first: store 0 of 3 on host"))
+      << refused.message();
+  EXPECT_GT(begun, 1024);
+  EXPECT_EQ(one->flush(in(kLong)).code(), Code::kResourceExhausted);
+  EXPECT_TRUE(one->flush(in(kLong)).ok());
+  const auto ticket = push_ones(*one, *table, {id_at(0)});
+  ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+  EXPECT_TRUE(one->wait(*ticket, in(kLong)).ok());
 }
 
 // ---- mode ssp
