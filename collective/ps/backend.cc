@@ -26,6 +26,13 @@ base::TimePoint Client::Backend::deadline() const {
   return base::deadline_after(shmem::RealPolicy::now(), call_within_);
 }
 
+base::Status no_thread(const std::system_error& error) {
+  return base::unavailable(
+      fmt::format("client: cannot start a thread: {}; expected room below the limits of processes "
+                  "and memory",
+                  error.what()));
+}
+
 std::string this_host() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -61,6 +62,8 @@ class Client::Backend {
   const pid_t process_ = ::getpid();
 };
 
+// kUnavailable: a client's thread cannot be started.
+[[nodiscard]] base::Status no_thread(const std::system_error& error);
 // The name of this host, for messages.
 [[nodiscard]] std::string this_host();
 

@@ -8,14 +8,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "base/deadline.h"
 #include "collective/ps/consistency.h"
 #include "collective/ps/link.h"
 #include "collective/ps/remote_client.h"
+#include "collective/ps/signals_blocked.h"
 
 namespace regroup::collective::ps {
 namespace {
@@ -53,12 +54,12 @@ base::Result<std::unique_ptr<LaneHolder>> LaneHolder::take(const std::vector<Map
                                                            const Caller& caller,
                                                            base::TimePoint deadline) {
   std::unique_ptr<LaneHolder> holder(new LaneHolder(shards, options, caller));
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  holder->thread_ = std::thread(&LaneHolder::run, holder.get(), deadline);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  try {
+    const SignalsBlocked blocked;
+    holder->thread_ = std::thread(&LaneHolder::run, holder.get(), deadline);
+  } catch (const std::system_error& error) {
+    return no_thread(error);
+  }
   std::unique_lock lock(holder->mutex_);
   holder->changed_.wait(lock, [&] { return holder->taken_.has_value(); });
   const Status status = *holder->taken_;
@@ -73,7 +74,7 @@ LaneHolder::~LaneHolder() {
     ending_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void LaneHolder::run(base::TimePoint deadline) {

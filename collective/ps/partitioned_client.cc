@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "base/deadline.h"
@@ -76,7 +77,12 @@ base::Result<std::unique_ptr<Client::Partitioned>> Client::Partitioned::attach(
                     "them on {}; expected mode=\"ssp\" or mode=\"async\"",
                     stores.size()));
   }
-  std::unique_ptr<Partitioned> client(new Partitioned(first, stores.size()));
+  std::unique_ptr<Partitioned> client;
+  try {
+    client.reset(new Partitioned(first, stores.size()));
+  } catch (const std::system_error& error) {
+    return no_thread(error);
+  }
   // One after the other: of clients that exclude each other, one gets the first store, and goes on.
   for (std::size_t i = 0; i < stores.size(); ++i) {
     REGROUP_ASSIGN_OR_RETURN(client->stores_[i].host, host_of(stores[i]));

@@ -1,28 +1,34 @@
 // Hands calls to threads, and waits for them.
 #include "collective/ps/store_threads.h"
 
-#include <csignal>
 #include <utility>
+
+#include "collective/ps/signals_blocked.h"
 
 namespace regroup::collective::ps {
 
 StoreThreads::StoreThreads(std::size_t stores) : workers_(stores) {
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (std::size_t store = 0; store < stores; ++store)
-    workers_[store].thread = std::thread(&StoreThreads::work, this, store);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const SignalsBlocked blocked;
+  try {
+    for (std::size_t store = 0; store < stores; ++store)
+      workers_[store].thread = std::thread(&StoreThreads::work, this, store);
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-StoreThreads::~StoreThreads() {
+StoreThreads::~StoreThreads() { end(); }
+
+void StoreThreads::end() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
   for (Worker& worker : workers_) worker.begun.notify_one();
-  for (Worker& worker : workers_) worker.thread.join();
+  for (Worker& worker : workers_) {
+    if (worker.thread.joinable()) worker.thread.join();
+  }
 }
 
 void StoreThreads::run(std::span<const std::size_t> stores, const Call& call) {
@@ -34,9 +40,19 @@ void StoreThreads::run(std::span<const std::size_t> stores, const Call& call) {
     for (const std::size_t store : others) workers_[store].call = &call;
   }
   for (const std::size_t store : others) workers_[store].begun.notify_one();
-  call(stores.front());
+  std::exception_ptr thrown;
+  try {
+    call(stores.front());
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   std::unique_lock lock(mutex_);
+  // Workers use `call` until then, and what it refers to.
   ended_.wait(lock, [&] { return running_ == 0; });
+  if (!thrown) thrown = thrown_;
+  thrown_ = nullptr;
+  lock.unlock();
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void StoreThreads::work(std::size_t store) {
@@ -47,8 +63,14 @@ void StoreThreads::work(std::size_t store) {
     if (own.call == nullptr) return;
     const Call& call = *std::exchange(own.call, nullptr);
     lock.unlock();
-    call(store);
+    std::exception_ptr thrown;
+    try {
+      call(store);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
     lock.lock();
+    if (!thrown_) thrown_ = std::move(thrown);
     if (--running_ == 0) ended_.notify_one();
   }
 }

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -15,13 +16,15 @@ namespace regroup::collective::ps {
 class StoreThreads {
  public:
   using Call = std::function<void(std::size_t store)>;
-  // Starts a thread for each store. They block all signals, and sleep between calls.
+  // Starts a thread for each store. They block all signals, and sleep between calls. Throws
+  // std::system_error: a thread cannot be started.
   explicit StoreThreads(std::size_t stores);
   ~StoreThreads();
   StoreThreads(const StoreThreads&) = delete;
   StoreThreads& operator=(const StoreThreads&) = delete;
   // Calls call(store) for each of `stores`: for the first in this thread, for each other in the
-  // store's thread. Returns once all have returned. One thread at a time.
+  // store's thread. Returns once all have returned; then throws the first exception that one of
+  // them has thrown. One thread at a time.
   void run(std::span<const std::size_t> stores, const Call& call);
 
  private:
@@ -31,10 +34,12 @@ class StoreThreads {
     std::thread thread;
   };
   void work(std::size_t store);
+  void end();
 
   std::mutex mutex_;
   std::condition_variable ended_;
-  std::size_t running_ = 0;  // calls that workers have not ended; under mutex_, as ending_
+  std::size_t running_ = 0;    // calls that workers have not ended; under mutex_, as the next two
+  std::exception_ptr thrown_;  // by a call of a worker
   bool ending_ = false;
   std::deque<Worker> workers_;  // by store
 };
