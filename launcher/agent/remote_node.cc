@@ -43,13 +43,11 @@ void RemoteNode::end(const base::Status& why) {
   if (std::exchange(state_, State::kEnded) == State::kEnded) return;
   starting_.clear();
   members_.clear();
-  if (inventory_reply_)
-    std::exchange(inventory_reply_,
-                  nullptr)(why.ok() ? base::peer_lost("its agent has exited") : why);
-  if (checkpoint_reply_)
-    std::exchange(checkpoint_reply_,
-                  nullptr)({.status = why.ok() ? base::peer_lost("its agent has exited") : why});
-  end_store(why.ok() ? base::peer_lost("its agent has exited") : why);
+  const base::Status gone =
+      why.ok() ? base::peer_lost(fmt::format("host {}: its agent has exited", name_)) : why;
+  if (inventory_reply_) std::exchange(inventory_reply_, nullptr)(gone);
+  if (checkpoint_reply_) std::exchange(checkpoint_reply_, nullptr)({.status = gone});
+  end_store(gone);
   if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
@@ -124,6 +122,7 @@ void RemoteNode::start_store(const StartStore& order, StoreHandler started,
   if (state_ != State::kUp)
     return started(
         {base::unavailable(fmt::format("host {}: its agent is not running", name_)), {}, {}});
+  has_store_ = true;
   store_started_ = std::move(started);
   store_failed_ = std::move(failed);
   send(order);
@@ -156,8 +155,7 @@ void RemoteNode::on(const StoreReply& reply) {
 
 void RemoteNode::on(const StoreFailed& failed) {
   if (const auto told = std::exchange(store_failed_, nullptr))
-    told(failed.why.empty() ? std::string()
-                            : fmt::format("host {}: {}", name_, printable(failed.why)));
+    told(fmt::format("host {}: {}", name_, printable(failed.why)));
 }
 
 void RemoteNode::end_store(const base::Status& why) {
@@ -321,6 +319,9 @@ void RemoteNode::on(const Done& done) {
   if (!finishing_ && running() > 0)
     return end({base::Code::kPeerLost,
                 fmt::format("host {}: its agent exited before its members", name_)});
+  if (!finishing_ && has_store_)
+    return end(base::peer_lost(
+        fmt::format("host {}: its agent has exited, and with it its store", name_)));
   if (done.output_lost && job_.said)
     job_.said(fmt::format("host {}: output of members was lost", name_));
   if (!done.unsaved.empty() && job_.unsaved)

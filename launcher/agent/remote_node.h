@@ -130,6 +130,7 @@ class RemoteNode final : public Node {
   std::function<void()> changed_ = [] {};
   bool finishing_ = false;
   bool killed_ = false;         // SIGKILL was sent to all members
+  bool has_store_ = false;      // one was ordered, and lasts as long as the agent
   StoreHandler store_started_;  // of the order that is outstanding
   std::function<void(const std::string&)> store_failed_;
   std::map<std::uint32_t, Answer> store_queries_;  // outstanding, by number

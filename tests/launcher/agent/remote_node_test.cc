@@ -163,5 +163,30 @@ TEST_F(RemoteNodeTest, ALostHostAnswersForItsStore) {
   EXPECT_FALSE(failed) << "`ended` tells of the host";
 }
 
+// No member of the host need run: those of the others have lost the tables.
+TEST_F(RemoteNodeTest, AnAgentThatLeavesUntoldIsALostHostIfItHasAStore) {
+  for (const bool told : {false, true}) {
+    base::Status ended = base::data_loss("has not ended");
+    RemoteNode node(loop_, "node3", "1",
+                    {.send = [](const Message&) {},
+                     .up = [] {},
+                     .ended = [&](const base::Status& why) { ended = why; }});
+    node.attach("10.0.0.3");
+    node.receive(Hello{"1", "three", 1, 4000});
+    node.start_store(
+        {}, [](const StoreStarted&) {}, [](const std::string&) {});
+    node.receive(StoreStarted{{}, "tcp,x", "/x"});
+    std::string said;
+    node.query_store({}, [&](const auto& reply) { said = reply.status().message(); });
+    if (told) node.finish();
+    node.receive(Done{});
+    EXPECT_EQ(ended.to_string(), told ? base::Status().to_string()
+                                      : base::peer_lost("host node3: its agent has exited, and "
+                                                        "with it its store")
+                                            .to_string());
+    EXPECT_EQ(said, told ? "host node3: its agent has exited" : ended.message());
+  }
+}
+
 }  // namespace
 }  // namespace regroup::agent
