@@ -1,4 +1,4 @@
-// Addresses carry what rails need: the GPU and the version of NCCL of each member, and a fresh id
+// Addresses carry what rails need: the GPU and the version of NCCL of each member, and an unused id
 // of NCCL of each member that may be the first of a rail. A communicator is begun by all its ranks
 // after the same vote, since NCCL gives up if they come at very different times.
 #include "elastic/host_rails.h"
@@ -175,13 +175,16 @@ Status HostRails::publish(bool with_id) {
     if (line != nullptr) gpus[rank] = line->line.gpu;
   }
   const auto leaders = collective::nccl::possible_leaders(self_.world(), gpus);
-  std::optional<UniqueId> own;
-  if (library_ && with_id && std::ranges::find(leaders, self_.rank()) != leaders.end()) {
-    status = library_->status(library_->get_unique_id(&own.emplace()), "ncclGetUniqueId");
-    if (!status.ok()) own.reset();
+  const bool wanted =
+      library_ && with_id && std::ranges::find(leaders, self_.rank()) != leaders.end();
+  // For each id NCCL starts a thread with a socket, which end only after the id has been used.
+  if (wanted && !spare_id_) {
+    status = library_->status(library_->get_unique_id(&spare_id_.emplace()), "ncclGetUniqueId");
+    if (!status.ok()) spare_id_.reset();
   }
-  data_plane_.set_note(bytes_of({gpus[static_cast<std::size_t>(self_.rank())], host_name(),
-                                 library_ ? library_->version : 0, own}));
+  data_plane_.set_note(
+      bytes_of({gpus[static_cast<std::size_t>(self_.rank())], host_name(),
+                library_ ? library_->version : 0, wanted ? spare_id_ : std::nullopt}));
   return status;
 }
 
@@ -241,6 +244,10 @@ bool HostRails::is_ready() {
 HostRails::Vote HostRails::vote() {
   if (phase_ == Phase::kOff || phase_ == Phase::kConnected) return {};
   Vote out{.knows = learn()};
+  // All begin after a vote in which this member says so, too, and this one may not see its result.
+  // So an id may be used from here on, and is never published again.
+  if (out.knows && id_ && spare_id_ && std::ranges::equal(id_->internal, spare_id_->internal))
+    spare_id_.reset();
   out.connected = phase_ == Phase::kConnecting && is_ready();
   return out;
 }

@@ -79,6 +79,8 @@ class HostRails {
   const base::Duration limit_;
   std::optional<collective::nccl::Library> library_;
   std::vector<Ended> ended_;
+  // Made by this member, and not used: no member of any World has begun to connect with it.
+  std::optional<collective::nccl::UniqueId> spare_id_;
   // Of this World.
   Phase phase_ = Phase::kOff;
   std::optional<collective::nccl::Rails> rails_;

@@ -286,6 +286,27 @@ def test_members_with_unequal_versions_leave_the_gradients_to_the_host(
     assert nccl.groups() == []
 
 
+def test_an_id_is_published_until_it_may_be_used(regroup, device_member, nccl):
+    """Members 1 and 2 have another version. NCCL keeps a thread and a socket for each unused id."""
+    words = elastic("2:2", *LINES, *ONE_EACH)
+    other = nccl.env("2.32.3")["LD_LIBRARY_PATH"]
+    script = f"case $REGROUP_MEMBER in 1|2) export LD_LIBRARY_PATH='{other}';; esac; "
+    words += ["sh", "-c", script + 'exec "$0" "$@"', device_member]
+    job = regroup.start(*words, "device", STEPS, LEAF_MS, env=nccl.env())
+    job.wait_err(r"generation 1 is not connected: member \d")
+    kill(job, newest(job))
+    job.wait_err(r"generation [2-9] is not connected: member \d")
+    kill(job, newest(job))
+    nccl.wait_for_sums()
+    ids = (nccl.folder / "ids").read_text().split()
+    assert len(set(ids)) == len(ids), "a process has made two"
+    kill(job, newest(job))
+    until(lambda: job.err.count("connects 2 hosts") == 2, "the next generation")
+    nccl.wait_for_sums()
+    job.hurry()
+    assert digest(job) == alone(regroup, device_member)
+
+
 def test_a_member_whose_gpu_lacks_memory_leaves_the_gradients_to_the_host(
     regroup, device_member, nccl
 ):

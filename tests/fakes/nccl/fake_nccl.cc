@@ -6,8 +6,7 @@
 //
 // REGROUP_FAKE_NCCL: settings, separated by ';', read by each call that needs them:
 //   folder=DIR          where ranks meet (/dev/shm); gets a file "groups", with a line "RANK PID"
-//   for
-//                       each group whose work is done
+//                       for each group whose work is done, and "ids", with "PID" for each id
 //   no-id               ncclGetUniqueId() fails
 //   init-hang           initialisation never ends
 //   init-fails          initialisation fails at once
@@ -400,6 +399,7 @@ FAKE_NCCL_EXPORT Result ncclGetUniqueId(UniqueId* id) {
   if (path.size() >= sizeof id->internal) return Result::kInvalidArgument;
   const int file = ::mkostemp(path.data(), O_CLOEXEC);
   if (file < 0) return Result::kSystemError;
+  note("/ids", "");
   const bool sized = ::ftruncate(file, sizeof(Meeting)) == 0;
   ::close(file);
   std::memset(id->internal, 0, sizeof id->internal);
