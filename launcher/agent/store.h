@@ -44,7 +44,8 @@ struct StoreReply {
   base::Status status;
   std::string text;  // the status as JSON, or a sentence
 };
-// The store cannot serve any more; the sentence says why, or a UserMessage before has said it.
+// The store cannot serve any more; the sentence says why. No UserMessage: those of --quiet are
+// lost.
 struct StoreFailed {
   std::string why;
 };

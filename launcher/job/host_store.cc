@@ -69,7 +69,7 @@ class HostStore final : public agent::Store {
     if (why.ok()) {
       ParameterServer::Events events;
       events.said = events_.said;
-      events.failed = [this] { events_.failed(""); };
+      events.failed = events_.failed;
       events.over = events_.over;
       auto servers = ParameterServer::start(loop_, options_, std::move(events), std::move(*memory));
       why = servers.status();

@@ -574,19 +574,15 @@ void ParameterServer::on_end(Server& server, int wait_status) {
     return events_.said(fmt::format("{}, {} times in a row: the job goes on without it", what,
                                     ServerRestarts::kMost));
   }
-  if (!verdict.again) {
-    events_.said(fmt::format("{}, {} times in a row: ending the job", what, ServerRestarts::kMost));
-    return events_.failed();
-  }
+  if (!verdict.again)
+    return events_.failed(fmt::format("{}, {} times in a row", what, ServerRestarts::kMost));
   if (!hung) events_.said(what + ": starting the next one on the same tables");
   server.back_off.expires_after(
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(verdict.after));
   server.back_off.async_wait([this, &server](const boost::system::error_code& error) {
     if (error || events_.over() || !process::is_due(server.back_off)) return;
     if (const base::Status status = start_server(server); !status.ok()) {
-      events_.said(fmt::format("{} cannot be started: {}: ending the job", name_of(server),
-                               status.message()));
-      events_.failed();
+      events_.failed(fmt::format("{} cannot be started: {}", name_of(server), status.message()));
     }
   });
 }

@@ -96,7 +96,8 @@ class ParameterServer {
  public:
   struct Events {
     std::function<void(const std::string&)> said;  // for the user
-    std::function<void()> failed;                  // no server can be started: end the job
+    // No server can be started: say why, and end the job.
+    std::function<void(const std::string& why)> failed;
     // No member needs a server any more, so none is started. While a job ends, members may still
     // push.
     std::function<bool()> over;

@@ -116,7 +116,10 @@ std::string RoleJob::unsaved() const {
 base::Status RoleJob::start_parameter_server() {
   ParameterServer::Events events;
   events.said = [this](const std::string& text) { agent_.say(text); };
-  events.failed = [this] { agent_.terminate(1); };
+  events.failed = [this](const std::string& why) {
+    agent_.say(why + ": ending the job");
+    agent_.terminate(1);
+  };
   events.over = [this] {
     return agent_.ending() && agent_.processes().running() == 0 &&
            (!others_ || others_->running() == 0);
@@ -164,7 +167,7 @@ void RoleJob::on_stores_started(const base::Status& status) {
 
 void RoleJob::on_store_failed(const std::string& why) {
   if (agent_.ending()) return;
-  if (!why.empty()) agent_.say(why + ": ending the job, whose tables there are lost");
+  agent_.say(why + ": ending the job, whose tables there are lost");
   agent_.terminate(1);
 }
 

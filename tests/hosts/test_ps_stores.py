@@ -154,6 +154,28 @@ def test_a_lost_store_ends_the_job_and_is_named(hosts: Hosts, ends: list[str]):
     assert re.search(r"host node2: .*: ending the job, whose tables there are lost", err), err
 
 
+# A host with a store and no member. Servers that fail must do so time after time.
+@pytest.mark.parametrize(
+    "ends, why",
+    [
+        (["-INT", "-x", "regroup"], "(its agent has exited, and with it its store|.* lost.*)"),
+        (["-ALRM", "-x", "regroup-ps"], r".*was killed by signal 14 .*, 5 times in a row"),
+    ],
+    ids=["agent", "servers"],
+)
+def test_a_lost_store_is_named_though_no_member_runs_there(hosts: Hosts, ends: list[str], why: str):
+    note = hosts.folder / f"begun{ends[0]}"
+    options = ["--quiet", "--role", "ps=3", "--role", "worker=1", "--ps-memory", "128M"]
+    program = ["sh", "-c", 'touch "$0" && exec sleep 600', str(note)]
+    job = start(hosts, *WHERE[:2], *options, "--ps-hosts", "3", *program)
+    until(note.exists, "the worker")
+    until(lambda: hosts[2].run(["pkill", *ends]) and job.poll() is not None, "its end", 180)
+    _, err = job.communicate(timeout=180)
+    assert job.returncode == 1, err
+    lost = f"host node3: {why}: ending the job, whose tables there are lost"
+    assert re.search(lost, err), err
+
+
 def test_what_cannot_be_is_refused(hosts: Hosts):
     served = ["--role", "worker=1", "--ps-memory", "128M"]
     for words, said in (
