@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -37,6 +38,65 @@ json sanitized(const json& value) {
       out[agent::printable(key)] = sanitized(one);
   }
   return out;
+}
+
+bool is_number(const json& value) { return value.is_number(); }
+bool is_whole(const json& value) { return value.is_number_unsigned(); }
+bool is_text(const json& value) { return value.is_string(); }
+bool are_numbers(const json& value) {
+  return value.is_array() && std::ranges::all_of(value, is_number);
+}
+bool are_texts(const json& value) {
+  return value.is_object() && std::ranges::all_of(value, is_text);
+}
+
+// What a field must be, if it is there.
+struct Field {
+  std::string_view name;
+  bool (*fits)(const json&);
+};
+constexpr Field kOfServer[] = {
+    {"server", is_whole},         {"pid", is_whole},        {"shards", are_numbers},
+    {"ranges", is_whole},         {"bytes", is_whole},      {"updates", is_whole},
+    {"restarts", is_whole},       {"hangs", is_whole},      {"tables", are_texts},
+    {"still_seconds", is_number}, {"still_shard", is_whole}};
+constexpr Field kOfMove[] = {
+    {"shard", is_whole}, {"from", is_whole}, {"to", is_whole}, {"why", is_text}};
+constexpr Field kOfClock[] = {{"client", is_whole},  {"name", is_text},
+                              {"host", is_text},     {"pid", is_whole},
+                              {"clock", is_whole},   {"held_up_others", is_number},
+                              {"waits_for", is_text}};
+constexpr Field kOfStepClient[] = {
+    {"client", is_whole}, {"name", is_text}, {"pid", is_whole}, {"leaves", are_numbers}};
+constexpr Field kOfStatus[] = {{"staleness", is_whole},    {"turns_by_staleness", are_numbers},
+                               {"step", is_whole},         {"leaves", is_whole},
+                               {"leaves_there", is_whole}, {"leaves_taken_over", is_whole}};
+
+bool fits(const json& object, std::span<const Field> fields) {
+  return object.is_object() && std::ranges::all_of(fields, [&](const Field& field) {
+           const auto found = object.find(field.name);
+           return found == object.end() || field.fits(*found);
+         });
+}
+
+// The lists and what a step or a clock adds; add_store() checks the rest as it adds up.
+bool is_well_formed(const json& status) {
+  constexpr std::pair<std::string_view, std::span<const Field>> kLists[] = {
+      {"servers", kOfServer},
+      {"moves", kOfMove},
+      {"clocks", kOfClock},
+      {"step_clients", kOfStepClient}};
+  return fits(status, kOfStatus) && std::ranges::all_of(kLists, [&](const auto& list) {
+           const auto found = status.find(list.first);
+           if (found == status.end()) return true;
+           return found->is_array() && std::ranges::all_of(*found, [&](const json& one) {
+                    return fits(one, list.second);
+                  });
+         });
+}
+
+std::string malformed(const std::string& host) {
+  return fmt::format("host {}: malformed status of its store", host);
 }
 
 // Throws json::exception if the status is malformed.
@@ -86,10 +146,15 @@ std::string merged_status(const std::vector<StoreStatus>& stores) {
     if (why.empty()) {
       json with = out;
       try {
-        add_store(with, store.host, sanitized(base::parse_json(*store.json)));
-        out = std::move(with);
+        json status = sanitized(base::parse_json(*store.json));
+        if (is_well_formed(status)) {
+          add_store(with, store.host, std::move(status));
+          out = std::move(with);
+        } else {
+          why = malformed(store.host);
+        }
       } catch (const json::exception&) {
-        why = fmt::format("host {}: malformed status of its store", store.host);
+        why = malformed(store.host);
       }
     }
     if (!why.empty()) out["stores"].push_back({{"host", store.host}, {"why", why}});

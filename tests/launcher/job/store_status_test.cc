@@ -77,6 +77,33 @@ TEST(MergedStatus, AStoreThatDoesNotSayIsNamedAndTheRestIsShown) {
   EXPECT_EQ(out["stores"][3]["why"], "host d: malformed status of its store");
 }
 
+// What `regroup status` reads of a list has the type that it expects, or it would abort.
+TEST(MergedStatus, AStoreWithMalformedElementsIsNamedAndTheRestIsShown) {
+  const json own = status_of(1, 10, json::array({server(0, 11)}));
+  const json strange[] = {{{"servers", {{{"server", "x"}}}}},
+                          {{"servers", {{{"server", 1}, {"tables", {{"t", 7}}}}}}},
+                          {{"servers", {{{"server", 1}, {"still_seconds", "x"}}}}},
+                          {{"servers", {7}}},
+                          {{"servers", {{"server", {{"server", 0}}}}}},
+                          {{"moves", {{{"shard", nullptr}}}}},
+                          {{"moves", {{{"why", 7}}}}},
+                          {{"clocks", {{{"clock", -1}}}}},
+                          {{"clocks", {{{"clock", 1}, {"name", 7}}}}},
+                          {{"clocks", "x"}},
+                          {{"step_clients", {{{"leaves", 7}}}}},
+                          {{"staleness", "x"}},
+                          {{"turns_by_staleness", {"x"}}},
+                          {{"step", {1}}}};
+  for (const json& change : strange) {
+    json other = own;
+    other.update(change);
+    const json out = json::parse(merged_status({{"a", own.dump()}, {"b", other.dump()}}));
+    EXPECT_EQ(out["servers"], json::array({server(0, 11, "a")})) << change;
+    ASSERT_EQ(out["stores"].size(), 2U) << change;
+    EXPECT_EQ(out["stores"][1].value("why", ""), "host b: malformed status of its store") << change;
+  }
+}
+
 TEST(MergedStatus, ShowsNoControlCharactersOfAnotherHost) {
   json one = server(0, 1);
   one["tables"] = {{"a\x1b[2J", "0"}};
