@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,8 @@
 #include "regroup/ps.h"
 
 namespace regroup::collective::ps {
+
+inline constexpr std::size_t kMaxFailed = 1024;  // pushes whose error nobody has asked for
 
 class Client::Backend {
  public:

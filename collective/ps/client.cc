@@ -25,7 +25,6 @@ using base::invalid_argument;
 using base::Status;
 using shmem::RealPolicy;
 
-constexpr std::size_t kMaxFailed = 1024;  // pushes whose error nobody has asked for
 // How often a client that found no free lane looks again.
 constexpr std::chrono::milliseconds kLookForLane{1};
 // A thread that waits for an answer looks itself after this time, whatever the bell says.

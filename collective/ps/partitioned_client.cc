@@ -26,7 +26,6 @@ using shmem::RealPolicy;
 // Pushes whose parts are known by number. A store ends with a client that has 1024 failed pushes.
 constexpr std::size_t kMostPushes = 1000;
 constexpr std::size_t kSettled = kMostPushes / 4;  // of them at once: the oldest, most likely done
-constexpr std::size_t kMaxFailed = 1024;           // pushes whose error nobody has asked for
 
 base::Result<std::string> host_of(const ClientOptions& store) {
   if (!is_gateway_address(store.memory)) return this_host();
