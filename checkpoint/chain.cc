@@ -59,6 +59,8 @@ Result<std::vector<Checkpoint>> open_chain(const std::string& path) {
 
 Status verify_chain(const std::string& path, const OnProgress& on_progress) {
   REGROUP_RETURN_IF_ERROR(verify(path, on_progress));
+  REGROUP_ASSIGN_OR_RETURN(const auto base, base_of(path));
+  if (!base) return {};
   REGROUP_ASSIGN_OR_RETURN(const auto chain, open_chain(path));
   for (std::size_t i = 0; i + 1 < chain.size(); ++i) {
     if (const Status status = verify(chain[i].path(), on_progress); !status.ok())

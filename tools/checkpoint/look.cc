@@ -111,6 +111,10 @@ class ChainVerifier {
  public:
   Status verify(const std::string& path) {
     REGROUP_RETURN_IF_ERROR(verified(path));
+    const auto base = checkpoint::base_of(path);
+    if (!base.ok())
+      return base::data_loss(fmt::format("{} cannot be read: {}", path, base.status().message()));
+    if (!base->has_value()) return {};
     REGROUP_ASSIGN_OR_RETURN(const auto chain, checkpoint::open_chain(path));
     for (const Checkpoint& one : chain) {
       if (one.path() == path) continue;
