@@ -54,20 +54,23 @@ def output_of(*command: object, cwd: Path | None = None) -> str:
 
 def units(build: Path) -> tuple[Unit, Unit]:
     """How BUILD compiles the sources of regroup._native, and those of nanobind."""
-    found: dict[tuple[str, ...], list[Path]] = {}
+    found: dict[str, dict[tuple[str, ...], list[Path]]] = {"_native": {}, "nanobind-static": {}}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if not re.search(r"CMakeFiles/(_native|nanobind-static)\.dir/", entry["command"]):
+        target = re.search(r"CMakeFiles/(_native|nanobind-static)[a-z-]*\.dir/", entry["command"])
+        if target is None:
             continue
         words = shlex.split(entry["command"])
         del words[: next(i for i, word in enumerate(words) if word.startswith("-"))]
         del words[words.index("-o") :]  # -o OBJECT -c SOURCE
-        found.setdefault(tuple(words), []).append(Path(entry["file"]).resolve())
-    if len(found) != 2:
-        raise PackError(
-            f"{build}: regroup._native and nanobind are compiled in {len(found)} ways, expected 2"
-        )
-    native, nanobind = sorted(found.items(), key=lambda item: "-DNB_BUILD" in item[0])
-    return Unit(native[1], list(native[0])), Unit(nanobind[1], list(nanobind[0]))
+        sources = found[target[1]].setdefault(tuple(words), [])
+        sources.append(Path(entry["file"]).resolve())
+    for target, ways in found.items():
+        if len(ways) != 1:
+            raise PackError(f"{build}: {target} is compiled in {len(ways)} ways, expected 1")
+    native, nanobind = (
+        Unit(sources, list(words)) for ways in found.values() for words, sources in ways.items()
+    )
+    return native, nanobind
 
 
 def search_paths(words: list[str]) -> list[tuple[str, Path]]:
