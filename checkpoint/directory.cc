@@ -69,17 +69,13 @@ Status remove_checkpoint(const std::string& directory, const Entry& entry) {
   return remove_all(trash);
 }
 
-std::string path_of(const std::string& directory, proto::Step step) {
-  return fmt::format("{}/{}", directory, name_of_step(step));
-}
-
 // Takes the checkpoint of `step` and those that it needs from `removed`. Returns the step of the
 // whole one.
 base::Result<proto::Step> keep(const std::string& directory, proto::Step step,
                                std::vector<proto::Step>& removed) {
   for (;;) {
     std::erase(removed, step);
-    REGROUP_ASSIGN_OR_RETURN(const auto base, base_of(path_of(directory, step)));
+    REGROUP_ASSIGN_OR_RETURN(const auto base, base_of(path_of_step(directory, step)));
     if (!base || *base >= step) return step;
     step = *base;
   }
@@ -105,6 +101,10 @@ std::optional<std::pair<proto::Step, int>> aside_of_name(std::string_view name,
 }  // namespace
 
 std::string name_of_step(proto::Step step) { return fmt::format("{}{:08}", kStep, step); }
+
+std::string path_of_step(const std::string& directory, proto::Step step) {
+  return fmt::format("{}/{}", directory, name_of_step(step));
+}
 
 std::optional<proto::Step> step_of_name(const std::string& name) {
   proto::Step step = 0;
@@ -171,7 +171,7 @@ std::string stage_path(const std::string& directory, proto::Step step, const std
 
 Status commit_stage(const std::string& directory, const std::string& stage,
                     const Manifest& manifest) {
-  const std::string target = directory + "/" + name_of_step(manifest.step);
+  const std::string target = path_of_step(directory, manifest.step);
   if (is_folder(target))  // rename() would replace an empty folder
     return base::invalid_argument(
         fmt::format("{}: a checkpoint of this step exists already", target));
@@ -221,7 +221,7 @@ base::Result<std::vector<proto::Step>> prune(const std::string& directory,
     whole.insert(first);
   }
   for (const proto::Step step : out)
-    REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path_of(directory, step)}));
+    REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path_of_step(directory, step)}));
   return out;
 }
 

@@ -30,6 +30,7 @@ inline constexpr const char* kImportJob = "import";
 using Say = std::function<void(const std::string&)>;  // prints a line for the user
 
 [[nodiscard]] std::string name_of_step(proto::Step step);  // "step-00001234"
+[[nodiscard]] std::string path_of_step(const std::string& directory, proto::Step step);
 [[nodiscard]] std::optional<proto::Step> step_of_name(const std::string& name);
 
 // The checkpoints in `directory`, newest first. kNotFound: there is no such directory.

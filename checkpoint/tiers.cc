@@ -102,7 +102,7 @@ Result<base::FileLock> borrow_lock(const std::string& directory, const OnProgres
 }
 
 Newest entry_of(const std::string& directory, proto::Step step) {
-  return {step, fmt::format("{}/{}", directory, name_of_step(step))};
+  return {step, path_of_step(directory, step)};
 }
 
 // Keeps `copied` even if there are newer ones, which may be damaged.

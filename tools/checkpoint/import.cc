@@ -80,7 +80,7 @@ Answer import_from(const Arguments& arguments) {
   const auto store = checkpoint::hdf5::make_store(directory);
   REGROUP_RETURN_IF_ERROR(store->write(part));
   REGROUP_RETURN_IF_ERROR(store->commit(part));
-  fmt::print("{}/{}\n", directory, checkpoint::name_of_step(part.about.step));
+  fmt::print("{}\n", checkpoint::path_of_step(directory, part.about.step));
   return 0;
 }
 

@@ -144,8 +144,7 @@ Status write(int fd) {
     return what.fenced ? checkpoint::check_owner(what.directory, what.part.about.job) : Status();
   };
   REGROUP_RETURN_IF_ERROR(check_fence());
-  const std::string path =
-      fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.part.about.step));
+  const std::string path = checkpoint::path_of_step(what.directory, what.part.about.step);
   // True if another host of the job has written the same state: the agent asks each host for it
   // when all members have to leave.
   const auto is_there = [&] {
@@ -185,8 +184,7 @@ base::Result<std::vector<collective::ps::MappedShard>> map_shards(std::string_vi
 // What a checkpoint of changes may begin with; empty if the next one should be whole.
 std::optional<persist::TablesBase> base_of(const persist::Description& what) {
   if (what.base == 0) return std::nullopt;
-  const auto chain = checkpoint::open_chain(
-      fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.base)));
+  const auto chain = checkpoint::open_chain(checkpoint::path_of_step(what.directory, what.base));
   if (!chain.ok() || chain->size() > kMostChanges) return std::nullopt;
   persist::TablesBase out{.step = what.base};
   for (std::size_t i = 1; i < chain->size(); ++i)
@@ -302,8 +300,7 @@ base::Result<std::string> described(const std::string& path) {
 Status await(const std::string& directory, proto::Step step, checkpoint::CopyOptions options) {
   options.on_progress = reading_signs();
   REGROUP_RETURN_IF_ERROR(checkpoint::await_copy(directory, step, options));
-  REGROUP_ASSIGN_OR_RETURN(
-      const auto out, described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step))));
+  REGROUP_ASSIGN_OR_RETURN(const auto out, described(checkpoint::path_of_step(directory, step)));
   fmt::print("{}\n", out);
   return {};
 }
