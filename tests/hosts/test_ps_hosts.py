@@ -35,6 +35,16 @@ def end_of(job) -> tuple[str, str]:
     return out, err
 
 
+def counts_are_exact(job) -> None:
+    """Of three workers of ps_member.cc, once the job has ended."""
+    out, _ = end_of(job)
+    lines = [line for line in out.splitlines() if line.startswith("pushed")]
+    assert len(lines) == 3 and len({line.split(", ", 1)[1] for line in lines}) == 1, out
+    pushed = [int(re.match(r"pushed (\d+)", line)[1]) for line in lines]
+    all_pushes, counted = map(int, re.search(r"all (\d+), counted (\d+)", lines[0]).groups())
+    assert counted == 8 * all_pushes == 8 * sum(pushed) and min(pushed) > 0, out
+
+
 def test_counts_of_all_hosts_are_exact_whatever_servers_are_killed(hosts: Hosts):
     end = hosts.folder / "end"
     job = start(hosts, *WHERE, *SERVED, str(MEMBER), str(end))
@@ -50,12 +60,7 @@ def test_counts_of_all_hosts_are_exact_whatever_servers_are_killed(hosts: Hosts)
         )
     assert served(hosts[0])["restarts"] >= 3
     end.touch()
-    out, _ = end_of(job)
-    lines = [line for line in out.splitlines() if line.startswith("pushed")]
-    assert len(lines) == 3 and len({line.split(", ", 1)[1] for line in lines}) == 1, out
-    pushed = [int(re.match(r"pushed (\d+)", line)[1]) for line in lines]
-    all_pushes, counted = map(int, re.search(r"all (\d+), counted (\d+)", lines[0]).groups())
-    assert counted == 8 * all_pushes == 8 * sum(pushed) and min(pushed) > 0, out
+    counts_are_exact(job)
 
 
 # Pushes one to a row of its own life, and notes in a file how many pushes were acknowledged.

@@ -1,18 +1,14 @@
 """Workers of a job whose parameter servers are on three hosts, each with a part of every table.
 Servers of all hosts and a worker are killed, and no push is lost or counted twice."""
 
-import os
-import re
 import sys
 
-from hosts import ROOT, Host, Hosts, until
-from test_ps_hosts import end_of, served
+from hosts import Host, Hosts, until
+from test_ps_hosts import MEMBER, PYTHON, counts_are_exact, end_of, served
 from test_run import nothing_is_left, start  # noqa: F401
 
-MEMBER = ROOT / "build/tests/bin/ps_member"
 WHERE = ["-H", "node1:1,node2:1,node3:1", "--ps-hosts", "3", "--ps-memory", "128M"]
 SERVED = [*WHERE, "--role", "ps=3", "--role", "worker=3"]
-PYTHON = {**os.environ, "PYTHONPATH": str(ROOT / "build/python")}
 
 
 def server_on(hosts: Hosts, host: Host, *killed: int) -> dict | None:
@@ -37,12 +33,7 @@ def test_counts_are_exact_whatever_servers_of_all_hosts_are_killed(hosts: Hosts)
         before = until(lambda: updates(pid), "a successor")  # noqa: B023
         until(lambda: updates(pid) > before, "pushes that it applies")  # noqa: B023
     end.touch()
-    out, _ = end_of(job)
-    lines = [line for line in out.splitlines() if line.startswith("pushed")]
-    assert len(lines) == 3 and len({line.split(", ", 1)[1] for line in lines}) == 1, out
-    pushed = [int(re.match(r"pushed (\d+)", line)[1]) for line in lines]
-    all_pushes, counted = map(int, re.search(r"all (\d+), counted (\d+)", lines[0]).groups())
-    assert counted == 8 * all_pushes == 8 * sum(pushed) and min(pushed) > 0, out
+    counts_are_exact(job)
 
 
 # Mode sync is refused. In mode ssp each life of a worker pushes ones to 16 rows of its own, which

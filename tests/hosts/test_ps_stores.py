@@ -2,17 +2,16 @@
 servers of other hosts are replaced, and how the job ends. A worker here connects to each store by
 itself."""
 
-import json
 import os
 import re
 import signal
 import sys
 
 import pytest
-from hosts import ROOT, Host, Hosts, until
+from hosts import Host, Hosts, until
+from test_ps_hosts import PYTHON, served
 from test_run import REGROUP, nothing_is_left, run, start  # noqa: F401
 
-PYTHON = {**os.environ, "PYTHONPATH": str(ROOT / "build/python")}
 WHERE = ["-H", "node1:1,node2:1,node3:1", "--role", "worker=3", "--ps-memory", "128M"]
 
 # Pushes ones to each store until a file exists, then adds up what each store has counted.
@@ -62,12 +61,6 @@ if rank == 0 and not told:
     wait_for("pushes-1", "pushes-2")
     print([int(table.pull(np.arange(32)).sum()) for table in tables])
 """
-
-
-def served(host: Host) -> dict:
-    """What `regroup status` has of the parameter server; {} while there is none."""
-    shown = host.run([REGROUP, "status", "--json"])
-    return json.loads(shown.stdout).get("parameter_server", {}) if shown.returncode == 0 else {}
 
 
 def servers(host: Host) -> list[tuple[str, int]]:
