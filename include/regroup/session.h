@@ -188,7 +188,8 @@ class Session {
   // this build, or the driver, has no kernels for the device.
   [[nodiscard]] base::Status fill_gradient(std::span<const GradientPart> parts);
   // With Options::memory kDevice: from now on `stream` takes the place of Options::stream. Its work
-  // from now on begins after what the session has put on the stream before it. Does not block.
+  // from now on begins after what the session has put on the stream before it. Tensors of the state
+  // keep the stream of TrackedState::track_device(): write them on that one. Does not block.
   // kInvalidArgument: gradients are in memory of the host.
   [[nodiscard]] base::Status change_stream(void* stream);
   // Reports which samples the caller takes for the shard that next_shard() returned last, if not

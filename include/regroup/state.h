@@ -87,9 +87,10 @@ class TrackedState final : public State {
   // Adds a named tensor of `bytes` bytes in memory of the CUDA device whose context is current in
   // the calling thread; if none is, the primary context of device 0 becomes so. save() copies it to
   // the host, and load() to the device, on `stream`, a CUstream of that context (null: its default
-  // stream). A checkpoint of it can be loaded into memory of the host, and the other way round.
-  // kUnavailable: there is no driver. kInvalidArgument: `address` is not memory of a device.
-  // kResourceExhausted: no memory for the copy on the host.
+  // stream), whatever stream the caller uses elsewhere: write the tensor on this one, too. A
+  // checkpoint of it can be loaded into memory of the host, and the other way round. kUnavailable:
+  // there is no driver. kInvalidArgument: `address` is not memory of a device. kResourceExhausted:
+  // no memory for the copy on the host.
   [[nodiscard]] base::Status track_device(std::string name, void* address, std::size_t bytes,
                                           std::string dtype, void* stream = nullptr);
   // The sum of the tracked lengths in bytes.

@@ -54,11 +54,13 @@ class Device {
     regroup::collective::cuda::Context context = nullptr;
     check(driver_.primary_context_retain(&context, 0), "cuDevicePrimaryCtxRetain");
     check(driver_.context_set(context), "cuCtxSetCurrent");
-    for (Stream* const stream : {&stream_, &other_})
+    for (Stream* const stream : {&stream_, &other_, &state_})
       check(driver_.stream_create(stream, regroup::collective::cuda::kNonBlockingStream, 0),
             "cuStreamCreate");
   }
   [[nodiscard]] Stream stream() const { return stream_; }
+  // Of the state: it stays the same, as TrackedState::track_device() asks.
+  [[nodiscard]] Stream state() const { return state_; }
   // What is put on the stream from now on goes on another one, which begins when this one is done.
   void change_stream() {
     check(driver_.stream_synchronize(stream_), "cuStreamSynchronize");
@@ -69,16 +71,16 @@ class Device {
     check(driver_.memory_allocate(&pointer, bytes), "cuMemAlloc");
     return reinterpret_cast<void*>(pointer);
   }
-  void write(void* to, const std::vector<float>& values) const {
+  void write(void* to, const std::vector<float>& values, Stream stream) const {
     check(driver_.copy_to_device(reinterpret_cast<DevicePointer>(to), values.data(),
-                                 values.size() * sizeof(float), stream_),
+                                 values.size() * sizeof(float), stream),
           "cuMemcpyHtoDAsync");
   }
-  void read(std::vector<float>& values, const void* from) const {
+  void read(std::vector<float>& values, const void* from, Stream stream) const {
     check(driver_.copy_to_host(values.data(), reinterpret_cast<DevicePointer>(from),
-                               values.size() * sizeof(float), stream_),
+                               values.size() * sizeof(float), stream),
           "cuMemcpyDtoHAsync");
-    check(driver_.stream_synchronize(stream_), "cuStreamSynchronize");
+    check(driver_.stream_synchronize(stream), "cuStreamSynchronize");
   }
 
  private:
@@ -88,6 +90,7 @@ class Device {
   const Driver driver_;
   Stream stream_ = nullptr;
   Stream other_ = nullptr;
+  Stream state_ = nullptr;
 };
 
 // Of the weights as they are, so that a wrong sum shows in all later steps.
@@ -116,7 +119,7 @@ void fill(regroup::elastic::Session& session, const Device& device, void* at,
           std::vector<float>& values) {
   const auto* const there = static_cast<const float*>(at);
   for (std::size_t i = kSecond; i < kElements; ++i) values[i] *= 0.5F;
-  device.write(at, values);
+  device.write(at, values, device.stream());
   const regroup::elastic::GradientPart parts[] = {
       {0, kFirst, there, 1}, {kSecond, kElements - kSecond, there + kSecond, 2}};
   regroup::elastic::GradientPart odd[] = {parts[0], parts[1]};
@@ -154,11 +157,11 @@ int run(int argc, char** argv) {
     options.stream = device->stream();
     there = device->allocate(kElements * sizeof(float));
     if (harvest) gradient = device->allocate(kElements * sizeof(float));
-    device->write(there, weights);
+    device->write(there, weights, device->state());
     if (state.track_device("host", weights.data(), 4, "float32").code() != Code::kInvalidArgument)
       return 4;
     if (const Status tracked = state.track_device("weights", there, kElements * sizeof(float),
-                                                  "float32", device->stream());
+                                                  "float32", device->state());
         !tracked.ok())
       stop(tracked);
   } else {
@@ -170,7 +173,7 @@ int run(int argc, char** argv) {
   if (std::string(argv[1]) == "join") return 0;
   while (session->last_step() < steps) {
     const auto step = must(session->next_step());
-    if (device) device->read(weights, there);
+    if (device) device->read(weights, there, device->state());
     while (const auto shard = must(session->next_shard())) {
       if (!std::filesystem::exists(hurry)) std::this_thread::sleep_for(pause);
       compute(values, weights, shard->seed);
@@ -181,17 +184,17 @@ int run(int argc, char** argv) {
           stop(changed);
         fill(*session, *device, gradient, values);
       } else if (device)
-        device->write(shard->gradient.data(), values);
+        device->write(shard->gradient.data(), values, device->stream());
       else
         std::memcpy(shard->gradient.data(), values.data(), shard->gradient.size());
     }
     const auto sum = must(session->commit());
     if (device)
-      device->read(values, sum.data());
+      device->read(values, sum.data(), device->stream());
     else
       std::memcpy(values.data(), sum.data(), sum.size());
     for (std::size_t i = 0; i < kElements; ++i) weights[i] -= 0.01F * values[i];
-    if (device) device->write(there, weights);
+    if (device) device->write(there, weights, device->state());
     if (session->world().rank == 0)
       fmt::print("step {} size {}\n", step->step, session->world().size);
   }
