@@ -33,6 +33,9 @@ _FUTEX_WAITV = 449
 _PR_SET_PDEATHSIG = 1
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FILES = 1024  # descriptors that the launcher of a large host needs
+_AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
+_AUTOGROUPS_STARVE = re.compile(r"6\.18\.")
+_CGROUPS = Path("/proc/self/cgroup")
 _FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "numpy", "h5py", "tensorboard")
 
 
@@ -142,6 +145,7 @@ def examine(launcher: Launcher) -> Iterator[Finding]:
         ("regroup", check_versions),
         ("allocation", check_allocation),
         ("kernel", check_kernel),
+        ("sessions", check_sessions),
         ("limits", check_limits),
         ("GPUs", check_gpus),
         ("packages", check_packages),
@@ -210,6 +214,16 @@ def check_kernel(_: Launcher) -> Iterator[Finding]:
         text = "are copied twice: process_vm_readv() is forbidden here"
         advice = "allow the system call ptrace in the container, or set kernel.yama.ptrace_scope=0"
         yield Finding("note", "large messages", text, advice)
+
+
+def check_sessions(_: Launcher) -> Iterator[Finding]:
+    """Measured with Linux 6.18.44: in one cgroup, or without autogroups, nobody waits."""
+    with contextlib.suppress(OSError):
+        autogroups = _AUTOGROUPS.read_text().strip() == "1"
+        if autogroups and _AUTOGROUPS_STARVE.match(platform.release()) and _in_root_cgroup():
+            text = f"in Linux {platform.release()} sessions with more ranks than cores may keep "
+            text += "others, such as an agent, from the cores for 30 s"
+            yield Finding("note", "sessions", text, "sysctl kernel.sched_autogroup_enabled=0")
 
 
 def check_limits(_: Launcher) -> Iterator[Finding]:
@@ -352,6 +366,13 @@ def _cause(errors: str) -> str:
     raised = re.findall(r"^.*?(\w+(?:Error|Exception|Refused)\b.*)$", errors, re.M)
     last = _last_line(errors)
     return f"{raised[-1].strip()}; {last}" if raised and raised[-1].strip() not in last else last
+
+
+def _in_root_cgroup() -> bool:
+    """Whether no cgroup weighs this process: only then is its session an autogroup."""
+    lines = [line.split(":", 2) for line in _CGROUPS.read_text().splitlines()]
+    first = [path for _, names, path in lines if "cpu" in names.split(",")]
+    return (first or [path for _, names, path in lines if not names]) == ["/"]
 
 
 def _watches_deaths() -> bool:

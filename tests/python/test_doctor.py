@@ -63,6 +63,30 @@ def test_a_machine_on_which_no_job_runs(tmp_path):
     assert done.stdout.rstrip().splitlines()[-1].startswith(f"{len(bad)} of "), done.stdout
 
 
+@pytest.mark.parametrize(
+    ("release", "autogroups", "cgroups", "said"),
+    [
+        ("6.18.44-1", "1", "1:cpu:/\n0::/\n", True),
+        ("6.18.44-1", "1", "0::/\n", True),
+        ("6.18.44-1", "1", "2:cpu,cpuacct:/job\n0::/\n", False),
+        ("6.18.44-1", "1", "0::/user.slice\n", False),
+        ("6.18.44-1", "0", "0::/\n", False),
+        ("6.1.0-41", "1", "0::/\n", False),
+        ("6.18.44-1", None, "0::/\n", False),
+    ],
+)
+def test_sessions_that_keep_others_from_the_cores_are_noted(
+    tmp_path, monkeypatch, release, autogroups, cgroups, said
+):
+    monkeypatch.setattr("platform.release", lambda: release)
+    for name, text in (("_AUTOGROUPS", autogroups), ("_CGROUPS", cgroups)):
+        monkeypatch.setattr(_doctor, name, tmp_path / name)
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    found = [*_doctor.check_sessions(_doctor.Launcher(REGROUP))]
+    assert [each.level for each in found] == ["note"] * said
+
+
 def test_weights_that_differ_are_bad(tmp_path):
     """The launcher gives the second job another seed."""
     other = f"exec {REGROUP} $(echo $* | sed 's/--seed 1/--seed 9/')"
