@@ -143,6 +143,8 @@ class Session {
       case RequestKind::kNextLeaf:
       case RequestKind::kLeave:
         return request.bytes == 0;
+      case RequestKind::kTold:
+        return request.bytes == 0 && request.of <= request.count;
     }
     return false;
   }
@@ -163,10 +165,14 @@ class Session {
       case RequestKind::kPullDense:
         return pull(request);
       case RequestKind::kWait:
-        return answer(request, wait(request));
+        return wait(request);
       case RequestKind::kFlush:
-        return answer(request, flush());
+        return answer_flush(request, flush());
+      case RequestKind::kTold:
+        failed_.erase(failed_.lower_bound(request.of), failed_.upper_bound(request.count));
+        return true;
       case RequestKind::kAdvance: {
+        if (const Status pushed = flush(); !pushed.ok()) return answer_flush(request, pushed);
         const Status status = advance(request);
         return answer(request, status, client_->clock());
       }
@@ -180,7 +186,30 @@ class Session {
   }
   [[nodiscard]] bool answer(const Request& request, const Status& status, std::uint64_t value = 0,
                             Input payload = {}) const {
-    return send_answer(socket_, {.number = request.number, .value = value}, status, payload);
+    return send_answer(socket_,
+                       {.number = request.number, .value = value, .settled = settled(request)},
+                       status, payload);
+  }
+  // The answer to a request that asks for errors of pushes. It may come too late for the client, so
+  // errors stay until kTold.
+  [[nodiscard]] bool answer_with_error_of(const Request& request, std::uint64_t first,
+                                          std::uint64_t last, const Status& status) const {
+    return send_answer(socket_,
+                       {.number = request.number,
+                        .first_failed = first,
+                        .last_failed = last,
+                        .settled = settled(request)},
+                       status);
+  }
+  [[nodiscard]] bool answer_flush(const Request& request, const Status& status) const {
+    if (!pushes_.empty() || failed_.empty()) return answer(request, status);
+    return answer_with_error_of(request, failed_.begin()->first, failed_.rbegin()->first, status);
+  }
+  [[nodiscard]] std::uint64_t settled(const Request& request) const {
+    std::uint64_t next = request.number;
+    if (!pushes_.empty()) next = std::min(next, pushes_.front().number);
+    if (!failed_.empty()) next = std::min(next, failed_.begin()->first);
+    return next - 1;
   }
 
   [[nodiscard]] bool open(const Request& request) {
@@ -205,15 +234,13 @@ class Session {
       return client_->push({request.table}, ids_in(request), bytes.subspan(ids), scalars);
     }();
     if (request.first != 0 || pushes_.empty()) {
-      // In mode sync next_leaf() must find the errors of the leaf's pushes.
-      while (!leaf_ && !pushes_.empty() && settle(pushes_.front(), RealPolicy::now()))
-        pushes_.pop_front();
+      settle_answered();
       pushes_.push_back({});
     }
     Pushed& pushed = pushes_.back();
     pushed.number = request.number;
     if (ticket.ok()) pushed.tickets.push_back(*ticket);
-    if (pushed.status.ok()) pushed.status = ticket.status();
+    if (pushed.status.ok()) pushed.status = final_status(ticket.status());
     if (failed_.size() < kMostFailed) return true;
     static_cast<void>(send_answer(socket_, {},
                                   base::resource_exhausted(fmt::format(
@@ -223,6 +250,17 @@ class Session {
   }
   [[nodiscard]] std::span<const std::int64_t> ids_in(const Request& request) const {
     return {reinterpret_cast<const std::int64_t*>(payload_.data()), request.count};
+  }
+  // kDeadlineExceeded would mean that the push may still count, and that it can be waited for
+  // again.
+  [[nodiscard]] static Status final_status(const Status& sent) {
+    if (sent.code() != base::Code::kDeadlineExceeded) return sent;
+    return base::unavailable(fmt::format("the push is not sent whole: {}", sent.message()));
+  }
+  // In mode sync next_leaf() must find the errors of the leaf's pushes.
+  void settle_answered() {
+    while (!leaf_ && !pushes_.empty() && settle(pushes_.front(), RealPolicy::now()))
+      pushes_.pop_front();
   }
   // Waits until all of a push is answered, and notes an error. False: `until` has passed.
   [[nodiscard]] bool settle(Pushed& pushed, base::TimePoint until) {
@@ -238,26 +276,28 @@ class Session {
     return true;
   }
 
-  [[nodiscard]] Status wait(const Request& request) {
+  // False: the connection is over.
+  [[nodiscard]] bool wait(const Request& request) {
     const auto found = std::ranges::find(pushes_, request.of, &Pushed::number);
     if (found != pushes_.end()) {
       const base::Duration most(std::max<std::int64_t>(request.wait, 0));
-      if (!settle(*found, base::deadline_after(RealPolicy::now(), most))) return late_;
+      if (!settle(*found, base::deadline_after(RealPolicy::now(), most)))
+        return answer(request, late_);
       pushes_.erase(found);
+      settle_answered();
     }
-    const auto failed = failed_.extract(request.of);
-    return failed.empty() ? Status() : failed.mapped();
+    const auto failed = failed_.find(request.of);
+    if (failed == failed_.end()) return answer(request, {});
+    return answer_with_error_of(request, request.of, request.of, failed->second);
   }
   [[nodiscard]] Status flush() {
     for (const base::TimePoint until = client_->deadline(); !pushes_.empty(); pushes_.pop_front()) {
       if (!settle(pushes_.front(), until)) return late_;
     }
-    const auto failed = std::exchange(failed_, {});
-    return failed.empty() ? Status() : failed.begin()->second;
+    return failed_.empty() ? Status() : failed_.begin()->second;
   }
 
   [[nodiscard]] Status advance(const Request& request) {
-    REGROUP_RETURN_IF_ERROR(flush());
     if (request.of == 0) return client_->advance().status();
     constexpr std::uint64_t kMost = 1ULL << 62;
     if (request.of > kMost) {
@@ -308,7 +348,7 @@ class Session {
   std::vector<std::byte> payload_;
   std::vector<std::byte> rows_;
   std::deque<Pushed> pushes_;               // that are not answered, for all that is known
-  std::map<std::uint64_t, Status> failed_;  // by number: answered, and nobody was told
+  std::map<std::uint64_t, Status> failed_;  // by number: answered, and the client has no error yet
   Status late_;                             // what settle() waited for
   std::optional<Leaf> leaf_;                // of mode sync: what the client was given
 };

@@ -2,8 +2,8 @@
 // of its messages, and the address where the gateway is. docs/design/ps_hosts.md.
 //
 // The client sends a Hello, then requests, each a Request with its payload. The gateway deals with
-// them in their order, and answers each with an Answer, except pushes. Structures are sent as they
-// lie in memory: all processes run one build on one architecture, as kVersion says.
+// them in their order, and answers each with an Answer, except pushes and kTold. Structures are
+// sent as they lie in memory: all processes run one build on one architecture, as kVersion says.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace regroup::collective::ps {
 
-inline constexpr std::uint32_t kLinkVersion = 2;
+inline constexpr std::uint32_t kLinkVersion = 3;
 inline constexpr std::uint64_t kLinkMagic = 0x4b4e494c53505252ULL;  // "RRPSLINK"
 // A host that acknowledges no bytes for so long is lost. Shorter than the 5 s after which an agent
 // ends the members of a lost controller, so that they can say what they have lost.
@@ -64,6 +64,7 @@ enum class RequestKind : std::uint32_t {
   // Mode sync. `leaf` and `step`: of the one that ends; `first` is 0 if there is none; `of` is 1 if
   // a push of it was not sent whole, so that it does not count. The answer's payload: NextLeaf.
   kNextLeaf,
+  kTold,   // the errors of pushes `of` to `count` have been told; without an answer
   kLeave,  // the last request: all before have been dealt with
 };
 struct Request {
@@ -85,6 +86,12 @@ struct Answer {
   std::uint32_t text = 0;    // bytes of the status' message, which come first
   std::uint64_t bytes = 0;   // of the payload
   std::uint64_t value = 0;
+  // The status is an error of pushes first_failed to last_failed, which the gateway keeps until it
+  // reads kTold: the answer may come after the deadline of its call. 0: it is none.
+  std::uint64_t first_failed = 0;
+  std::uint64_t last_failed = 0;
+  // Pushes up to this one are applied, or their errors have been told.
+  std::uint64_t settled = 0;
 };
 // The payload of the answer to a Hello.
 struct Welcome {

@@ -84,7 +84,7 @@ std::string Client::Remote::server() const {
 }
 Status Client::Remote::broken(const std::string& why) {
   broken_ = base::peer_lost(
-      fmt::format("{}: {}{}{}", server(), why, missed_.ok() ? "" : ": ", missed_.message()));
+      fmt::format("{}: {}{}{}", server(), why, reason_.ok() ? "" : ": ", reason_.message()));
   return broken_;
 }
 
@@ -220,12 +220,23 @@ std::optional<base::Result<std::uint64_t>> Client::Remote::finish_answer(std::ui
   have_ = 0;
   const auto code = static_cast<base::Code>(answer_.code);
   const Status status = code == base::Code::kOk ? Status() : Status(code, std::exchange(text_, {}));
+  settled_ = std::max(settled_, answer_.settled);
   if (answer_.number == number) {
+    if (answer_.last_failed != 0) confirm_errors(answer_.first_failed, answer_.last_failed);
     if (!status.ok()) return status;
     return answer_.value;
   }
-  if (missed_.ok() && code != base::Code::kDeadlineExceeded) missed_ = status;
+  // The gateway keeps errors of pushes whose call reached its deadline: wait() or flush() asks
+  // again.
+  if (answer_.number == 0) reason_ = status;
   return std::nullopt;
+}
+
+void Client::Remote::confirm_errors(std::uint64_t first, std::uint64_t last) {
+  const Request told{
+      .kind = RequestKind::kTold, .number = next_number_++, .count = last, .of = first};
+  const Input bytes = bytes_of(told);
+  unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
 }
 
 base::Result<std::uint64_t> Client::Remote::receive(std::uint64_t number, Output into,
@@ -336,16 +347,16 @@ Status Client::Remote::wait(Ticket ticket, TimePoint deadline) {
     return base::invalid_argument(
         fmt::format("push {}: this client has no such push", ticket.number));
   }
+  if (broken_.ok() && ticket.number <= settled_) return {};
   const base::Duration left = std::max<base::Duration>(deadline - RealPolicy::now(), {});
-  const auto done = call({.kind = RequestKind::kWait, .of = ticket.number, .wait = left.count()},
-                         {}, {}, deadline, "wait for a push");
-  return done.ok() ? std::exchange(missed_, {}) : done.status();
+  return call({.kind = RequestKind::kWait, .of = ticket.number, .wait = left.count()}, {}, {},
+              deadline, "wait for a push")
+      .status();
 }
 
 Status Client::Remote::flush(TimePoint until) {
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "flush"));
-  const auto done = call({.kind = RequestKind::kFlush}, {}, {}, until, "flush");
-  return done.ok() ? std::exchange(missed_, {}) : done.status();
+  return call({.kind = RequestKind::kFlush}, {}, {}, until, "flush").status();
 }
 
 std::uint64_t Client::Remote::clock() const { return clock_.load(std::memory_order_relaxed); }

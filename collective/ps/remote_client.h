@@ -71,6 +71,8 @@ class Client::Remote final : public Client::Backend {
   [[nodiscard]] base::Result<bool> take(std::byte* to, std::size_t wanted, std::uint64_t& have);
   // Of an answer that has come whole. Nothing: it is not of request `number`.
   [[nodiscard]] std::optional<base::Result<std::uint64_t>> finish_answer(std::uint64_t number);
+  // Before the next request the gateway hears that the errors of these pushes have been returned.
+  void confirm_errors(std::uint64_t first, std::uint64_t last);
   // Waits until the socket is ready for `events`.
   [[nodiscard]] base::Status wait_for(short events, base::TimePoint until, const std::string& what);
   // Notes that the connection is broken, and says so.
@@ -84,12 +86,14 @@ class Client::Remote final : public Client::Backend {
   const base::Fd socket_;
   base::Status broken_;  // once the connection is
   std::uint64_t next_number_ = 1;
-  std::vector<std::byte> unsent_;  // of requests that reached their deadline
+  // What goes before the next request: of requests that reached their deadline, and kTold.
+  std::vector<std::byte> unsent_;
   // The answer that is being received: its head, then its text, then its payload.
   Answer answer_;
   std::string text_;
   std::uint64_t have_ = 0;        // bytes of all three
-  base::Status missed_;           // the first error that came after the deadline of its call
+  std::uint64_t settled_ = 0;     // as Answer::settled
+  base::Status reason_;           // for which the gateway closes the connection
   std::deque<TableSpec> tables_;  // a deque, so that references stay
   std::atomic<std::uint64_t> clock_ = 0;
   std::optional<Leaf> leaf_;  // of mode sync

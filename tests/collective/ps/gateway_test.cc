@@ -36,6 +36,84 @@ TEST(PsGateway, PushesThatFailUnaskedEndTheConnection) {
   EXPECT_EQ(client->flush().code(), Code::kPeerLost);
 }
 
+// A client may get an answer too late: the gateway keeps errors until the client has said that it
+// has them.
+TEST(PsGateway, ErrorsStayUntilTheClientHasThem) {
+  Reached reached;
+  const Child server = reached.served.server();
+  reached.open_gateway();
+  const auto socket = connect_link("127.0.0.1", reached.address.port, in(kLong));
+  ASSERT_TRUE(socket.ok()) << socket.status().to_string();
+  const auto write = [&](const void* from, std::size_t size) {
+    for (const auto* at = static_cast<const char*>(from); size != 0;) {
+      pollfd ready{.fd = socket->get(), .events = POLLOUT, .revents = 0};
+      ASSERT_EQ(::poll(&ready, 1, 60'000), 1);
+      const ssize_t sent = ::send(socket->get(), at, size, MSG_NOSIGNAL);
+      ASSERT_GT(sent, 0);
+      at += sent;
+      size -= static_cast<std::size_t>(sent);
+    }
+  };
+  const auto read = [&](void* to, std::size_t size) {
+    for (auto* at = static_cast<char*>(to); size != 0;) {
+      pollfd ready{.fd = socket->get(), .events = POLLIN, .revents = 0};
+      ASSERT_EQ(::poll(&ready, 1, 60'000), 1);
+      const ssize_t came = ::recv(socket->get(), at, size, 0);
+      ASSERT_GT(came, 0);
+      at += came;
+      size -= static_cast<std::size_t>(came);
+    }
+  };
+  const auto receive = [&] {
+    Answer answer;
+    read(&answer, sizeof answer);
+    std::string rest(answer.text + answer.bytes, '\0');
+    read(rest.data(), rest.size());
+    return answer;
+  };
+  std::uint64_t number = 0;
+  const auto request = [&](Request head, std::span<const std::byte> payload = {}) {
+    head.number = ++number;
+    head.bytes = payload.size();
+    write(&head, sizeof head);
+    write(payload.data(), payload.size());
+  };
+  const auto flush = [&] {
+    request({.kind = RequestKind::kFlush});
+    return receive();
+  };
+  Hello hello;
+  hello.token = reached.address.token;
+  hello.deadline = std::chrono::nanoseconds(kLong).count();
+  write(&hello, sizeof hello);
+  receive();
+  const OpenContent content = content_of(counts_of(4096));
+  request({.kind = RequestKind::kOpen}, std::as_bytes(std::span(&content, 1)));
+  ASSERT_EQ(receive().code, 0U);
+  const auto push = [&](std::int64_t id) {
+    std::vector<std::int64_t> values(1 + 4096, 1);
+    values[0] = id;
+    request({.kind = RequestKind::kPush, .count = 1}, bytes_of(values));
+  };
+  Answer answer;
+  for (std::int64_t id = 0; answer.last_failed == 0; ++id) {
+    ASSERT_LT(id, 10'000);
+    push(id);
+    answer = flush();
+    EXPECT_EQ(answer.settled, answer.last_failed == 0 ? number - 1 : number - 2);
+  }
+  EXPECT_EQ(answer.first_failed, number - 1);
+  EXPECT_EQ(answer.last_failed, number - 1);
+  const std::uint64_t failed = answer.last_failed;
+  EXPECT_EQ(flush().last_failed, failed);
+  request({.kind = RequestKind::kWait, .of = failed});
+  EXPECT_EQ(receive().last_failed, failed);
+  request({.kind = RequestKind::kTold, .count = failed, .of = failed});
+  const Answer told = flush();
+  EXPECT_EQ(told.code, 0U);
+  EXPECT_EQ(told.settled, number - 1);
+}
+
 // Servers that are killed at random moments lose no push and apply none twice.
 TEST(PsGateway, CountsAreExactWhateverServersAreKilled) {
   Reached reached;
@@ -189,6 +267,7 @@ TEST(PsGateway, StrangersGetNoAnswerAndHoldUpNobody) {
         Request{.kind = RequestKind::kFlush, .number = 1, .bytes = 1ULL << 60},
         Request{.kind = RequestKind::kPush, .table = 5, .number = 1},
         Request{.kind = RequestKind::kPull, .table = 0, .number = 1, .count = 1, .bytes = 8},
+        Request{.kind = RequestKind::kTold, .number = 1, .count = 1, .of = 2},
         Request{.kind = RequestKind::kOpen, .number = 1, .bytes = 8}}) {
     const base::Fd known = connect();
     send(known, hello);
