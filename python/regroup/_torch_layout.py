@@ -1,8 +1,9 @@
 """The parameters with which a job began, and which of them are frozen.
 
 A leaf has a place for each parameter that may be trained, and a member that joins builds its model
-as the script does at the begin. So the set of parameters is fixed at join(). Which of them require
-a gradient may change between two steps, on all members alike.
+as the script does at the begin. So the set of parameters is that of join(), but for changes that
+join() knows (_torch_changes.py). Which of them require a gradient may change between two steps, on
+all members alike.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ _REGISTRATIONS: Sequence[Callable[[Callable[..., None]], Any]] = (
 
 
 class Layout:
-    """The parameters of a model, at join()."""
+    """The parameters of a model, at join() or after the last change."""
 
     def __init__(self, model: torch.nn.Module):
         self._model = model
         self._parameters = dict(model.named_parameters())
         self._shapes = [p.shape for p in self._parameters.values()]
         self._frozen = self.frozen()
+        self._changed = False  # by change()
         self._may_differ = False  # some module of this process got a parameter or a module
         known = weakref.ref(self)
 
@@ -44,14 +46,21 @@ class Layout:
         for register in _REGISTRATIONS:
             weakref.finalize(self, register(note).remove)
 
+    def change(self) -> None:
+        """Takes the parameters that the model has now for those with which the job goes on."""
+        self._parameters = dict(self._model.named_parameters())
+        self._shapes = [p.shape for p in self._parameters.values()]
+        self._changed, self._may_differ = True, False
+
     def frozen(self) -> list[str]:
         """The names of the parameters that require no gradient now."""
         return [name for name, p in self._parameters.items() if not p.requires_grad]
 
     def saved(self) -> dict[str, list[str]]:
-        """What the state of the job has of it: nothing unless frozen() has changed since join()."""
+        """What the state of the job has of it: nothing unless frozen() or the parameters have
+        changed since join()."""
         frozen = self.frozen()
-        return {} if frozen == self._frozen else {"frozen": frozen}
+        return {} if frozen == self._frozen and not self._changed else {"frozen": frozen}
 
     def adopt(self, saved: dict[str, Any]) -> None:
         """Freezes and unfreezes parameters as saved() of another member says."""
@@ -81,8 +90,9 @@ class Layout:
             _arguments.refuse(
                 f"step {step}",
                 f"the model {' and '.join(said)} since join(): a member that joins now has those "
-                "of the begin. Make all parameters before join(); those for later with "
-                "requires_grad=False, and join(unfreeze=True)",
+                "of the begin. Change it in a function of join(changes=...), by session.change(); "
+                "or make all parameters before join(), those for later with requires_grad=False, "
+                "and join(unfreeze=True)",
             )
 
 

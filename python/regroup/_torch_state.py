@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from regroup import _arguments, _native, _torch_device
 from regroup._errors import Error, Refused, shown
+from regroup._torch_changes import Changes
 from regroup._torch_layout import Layout
 
 STATE = "regroup.state"  # the tensor with the JSON text of everything but tensors
@@ -38,9 +39,14 @@ class TrainingState:
         extra: list,
         limit: int | None,
         deadline: float = _torch_device.DEADLINE_S,
+        changes: Changes | None = None,
+        room: int = 0,
     ):
-        """deadline: the longest wait for a copy from a device, in seconds."""
+        """deadline: the longest wait for a copy from a device, in seconds. changes: of the model,
+        in mid-run. room: bytes that they may add to parameters and buffers."""
         self.deadline = deadline
+        self.changes = changes or Changes()
+        self.after_change: Callable[[], None] = lambda: None
         self.model = model
         self.optimizers = optimizers
         self.extra = extra
@@ -54,7 +60,7 @@ class TrainingState:
         if limit is None:
             parameters = sum(_size(p) for p in model.parameters())
             text = (1 << 20) + 1024 * len(named)
-            limit = sum(_size(t) for t in named.values()) + 3 * parameters + text
+            limit = sum(_size(t) for t in named.values()) + 3 * parameters + text + 4 * room
             more: dict[str, torch.Tensor] = {}
             _encode(self._extra_states(), more, "state")
             _encode([one.state_dict() for one in extra], more, "state.extra")
@@ -126,6 +132,14 @@ class TrainingState:
         text, tensors = self._encoded()
         self._check(len(text) + sum(_padded(_size(t)) for t in tensors.values()))
 
+    def change(self, name: str, arguments: dict[str, Any]) -> None:
+        """Changes the model by a function of join()."""
+        self.changes.make(name, arguments, self.model, self.optimizers)
+        self.layout.change()
+        self._keepers = _extra_state_modules(self.model)
+        self._keys, self._copies = _state_dict_keys(self.model, self._keepers)
+        self.after_change()
+
     def load(self, data: memoryview) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given buffer is not writable")
@@ -139,6 +153,8 @@ class TrainingState:
             begin += _padded(_size(tensor))
             tensors.append(tensor)
         decoded = _decode(state, tensors)
+        for name, arguments in self.changes.missing(decoded.get("changes", [])):
+            self.change(name, arguments)
         self._check_same(decoded, kinds)
         self._adopt(decoded)
 
@@ -149,6 +165,7 @@ class TrainingState:
             "optimizer": self._optimizer_states(),
             "extra": [one.state_dict() for one in self.extra],
             "epoch_loss": self.epoch_loss,
+            **({"changes": self.changes.made} if self.changes.made else {}),
             **self.layout.saved(),
             **self._changed_groups(),
             **self._extra_states(),
@@ -183,10 +200,10 @@ class TrainingState:
         ]
 
     def _changed_groups(self) -> dict[str, Any]:
-        """What the state has of the groups: nothing unless add_param_group() was called since
+        """What the state has of the groups: nothing unless they or the model have changed since
         join()."""
         groups = self._groups_now()
-        if groups == self._groups:
+        if groups == self._groups and not self.changes.made:
             return {}
         for (name, _), of_one in zip(self._named_optimizers(), groups, strict=True):
             for number, group in enumerate(of_one):

@@ -14,30 +14,32 @@ from regroup import _arguments, optim
 _CALL = "join"
 
 
-def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Optimizer]:
-    """Returns the optimizers as a list; refuses what cannot train the model."""
+def check_optimizers(
+    given: Any, model: torch.nn.Module, call: str = _CALL
+) -> list[torch.optim.Optimizer]:
+    """Returns the optimizers as a list; refuses what cannot train the model. call: for messages."""
     refuse = _arguments.refuse
     if isinstance(given, dict) or (isinstance(given, list | tuple) and not given):
         got = _arguments.kind(given) if given else "none"
-        refuse(_CALL, f"optimizer: expected an optimizer or a list of them, got {got}")
+        refuse(call, f"optimizer: expected an optimizer or a list of them, got {got}")
     listed = list(given) if isinstance(given, list | tuple) else [given]
     own = {id(p) for p in model.parameters()}
     for number, one in enumerate(listed):
         name = "optimizer" if len(listed) == 1 else f"optimizer[{number}]"
         wanted = ("param_groups", "state", "state_dict", "load_state_dict", "step")
         if isinstance(one, type) or not all(hasattr(one, attribute) for attribute in wanted):
-            refuse(_CALL, f"{name}: expected a torch.optim.Optimizer, got {_arguments.kind(one)}")
+            refuse(call, f"{name}: expected a torch.optim.Optimizer, got {_arguments.kind(one)}")
         if any(other is one for other in listed[:number]):
-            refuse(_CALL, f"{name}: expected each optimizer once, got one twice")
+            refuse(call, f"{name}: expected each optimizer once, got one twice")
         if isinstance(one, torch.optim.LBFGS):
             refuse(
-                _CALL,
+                call,
                 f"{name}: LBFGS computes the loss several times in a step, and the batch of a step "
                 "is computed once: use another optimizer",
             )
         if isinstance(one, torch.optim.SparseAdam):
             refuse(
-                _CALL,
+                call,
                 f"{name}: SparseAdam takes sparse gradients, and the sum over all members is "
                 "dense: use Adam",
             )
@@ -46,7 +48,7 @@ def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Opt
         ):
             kind = type(one).__name__
             refuse(
-                _CALL,
+                call,
                 f"{name}: regroup.optim.{kind} steps parameters on the CPU only: use "
                 f"torch.optim.{kind}",
             )
@@ -55,13 +57,13 @@ def check_optimizers(given: Any, model: torch.nn.Module) -> list[torch.optim.Opt
                 where = f"parameter group {index}" + (f" of {name}" if len(listed) > 1 else "")
                 which = "1 parameter that is" if foreign == 1 else f"{foreign} parameters that are"
                 refuse(
-                    _CALL,
+                    call,
                     f"{where} has {which} not the model's (was the optimizer made for another "
                     "model, or before a layer was replaced?)",
                 )
     parameters = [p for one in listed for p in _parameters_of(one)]
     if len({id(p) for p in parameters}) != len(parameters):
-        refuse(_CALL, "optimizer: expected each parameter in one optimizer, got one in two")
+        refuse(call, "optimizer: expected each parameter in one optimizer, got one in two")
     return listed
 
 

@@ -5,6 +5,7 @@ import io
 import pytest
 import regroup
 import torch
+from regroup._torch_changes import Changes, check_marks, marks_of
 from regroup._torch_state import TrainingState
 from torch import nn
 
@@ -281,6 +282,74 @@ def test_parameter_groups_that_were_added_are_part_of_the_state(named):
     assert bytes_of(target) == bytes_of(source)
     target.load(memoryview(plain))
     assert bytes_of(target) == plain
+
+
+def test_changes_of_the_model_are_part_of_the_state():
+    """What is frozen, too, also if it was before the change; and the changes' order."""
+
+    def make(seed, names=("widen", "drop")):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+        def widen(width):
+            model.insert(1, nn.Sequential(nn.Linear(3, width), nn.Linear(width, 3)))
+            optimizer.add_param_group({"params": model[1].parameters(), "lr": 0.5})
+
+        def drop():
+            del model[1][1], optimizer.param_groups[1]["params"][2:]
+            model[1].append(nn.BatchNorm1d(3))
+
+        functions = {"widen": widen, "drop": drop}
+        changes = Changes({name: functions[name] for name in names})
+        return TrainingState(model, [optimizer], [], None, changes=changes, room=4096)
+
+    source, target = make(1), make(2)
+    advance(source, 2)
+    source.model[0].bias.requires_grad_(False)
+    source.change("widen", {"width": 3})
+    advance(source, 2)
+    widened = bytes_of(source)
+    source.change("drop", {})
+    advance(source, 2)
+    assert len(source.optimizers[0].state) == 6  # not those of the layer that is gone
+    later = make(4)
+    for state in (widened, bytes_of(source)):
+        target.load(memoryview(state))
+        assert bytes_of(target) == state
+    later.load(memoryview(bytes_of(source)))
+    for one in (source, target, later):
+        advance(one, 3)
+        assert not one.model[0].bias.requires_grad
+        assert bytes_of(one) == bytes_of(source)
+    with pytest.raises(regroup.Refused, match="other changes .* has made widen, drop: widen$"):
+        target.load(memoryview(widened))
+    told = r"^session.change: join\(changes=...\) of this program has no 'widen', it has drop$"
+    with pytest.raises(regroup.Refused, match=told):
+        make(5, ("drop",)).load(memoryview(widened))
+
+
+def test_members_with_other_layouts_find_the_first_tensor_that_differs():
+    """Each compares the sums of two leaves, one of its own, with what it expects."""
+
+    def named(*tensors):
+        return [(name, torch.empty(shape)) for name, shape in tensors]
+
+    ours = named(("a", (2, 3)), ("b", (4,)))
+    own = marks_of(ours)
+    assert own[0] != own[1] and all(1 <= mark <= 1023 for mark in own)
+    check_marks(ours, own, [2 * mark for mark in own] + [0], 2)
+    b = r"b of this one is float32 \[4\], of others it is not"
+    for others, told in (
+        (named(("a", (3, 2)), ("b", (4,))), r"a of this one is float32 \[2, 3\], of others it is"),
+        (named(("a", (2, 3)), ("c", (4,))), b),
+        (named(("a", (2, 3))), b),
+        ([*ours, *named(("c", (1,)))], "others have tensors after b, the last of this one"),
+    ):
+        theirs = [*marks_of(others), 0, 0]
+        sums = [one + other for one, other in zip([*own, 0], theirs, strict=False)]
+        with pytest.raises(regroup.Refused, match=f"^members have different models: {told}"):
+            check_marks(ours, own, sums, 2)
 
 
 def test_an_added_group_of_parameters_that_are_not_the_models_is_refused():

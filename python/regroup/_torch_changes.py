@@ -1,0 +1,133 @@
+"""Changes of a model in mid-run: layers that are added, replaced or removed between two steps.
+
+A member that joins later has passed none of the steps that changed the model. So each change is a
+function that join() knows by name. The state of the job has the names and arguments of those that
+were made, and whoever loads the state calls them first. docs/design/model_changes.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from regroup import _arguments
+from regroup._errors import Refused, shown
+from regroup._torch_update import check_optimizers
+
+_CALL = "session.change"
+_ARGUMENTS = (bool, int, float, str, type(None))
+_MARKS = 1023  # so many kinds of marks: their sum over 16384 leaves is exact in float32
+
+
+def check_changes(given: Any, reserve: Any) -> tuple[dict[str, Callable[..., object]], int]:
+    """Returns the functions and the number of elements to reserve; refuses other objects."""
+    reserve = _arguments.whole("join", "reserve", reserve)
+    if given is None:
+        if reserve:
+            _arguments.refuse("join", "reserve: only changes of the model take it; pass changes")
+        return {}, 0
+    if not isinstance(given, dict) or not given:
+        got = "none" if isinstance(given, dict) else _arguments.kind(given)
+        _arguments.refuse("join", f'changes: expected such as {{"head": add_head}}, got {got}')
+    for name, function in given.items():
+        if not isinstance(name, str) or not callable(function):
+            got = _arguments.kind(function if isinstance(name, str) else name)
+            _arguments.refuse("join", f"changes: expected names with functions, got {got}")
+    return dict(given), reserve
+
+
+class Changes:
+    """The changes that a job may make, and those that it has made."""
+
+    def __init__(self, functions: dict[str, Callable[..., object]] | None = None):
+        self._functions = functions or {}
+        self.made: list[list[Any]] = []  # name and arguments of each, as the state has them
+
+    def make(
+        self,
+        name: Any,
+        arguments: dict[str, Any],
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+    ) -> None:
+        """Calls the function and checks what it has made of the model and the optimizers, whose
+        states of parameters that are gone it removes."""
+        function = self._functions.get(name)
+        if function is None:
+            known = ", ".join(map(shown, self._functions)) or "none"
+            _arguments.refuse(
+                _CALL, f"join(changes=...) of this program has no {shown(name)!r}, it has {known}"
+            )
+        for key, value in arguments.items():
+            if type(value) not in _ARGUMENTS:
+                expected = f"{key}: expected a number, a string, True, False or None"
+                _arguments.refuse(_CALL, f"{expected}, got {_arguments.kind(value)}")
+        function(**arguments)
+        call = f"{_CALL}({name!r})"
+        for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if is_lazy(tensor):
+                _arguments.refuse(
+                    call, f"{key} of the model has no shape yet: call the layer once in the change"
+                )
+        check_optimizers(list(optimizers), model, call)
+        for optimizer in optimizers:
+            kept = {p for group in optimizer.param_groups for p in group["params"]}
+            for parameter in [p for p in optimizer.state if p not in kept]:
+                del optimizer.state[parameter]
+        self.made.append([name, dict(arguments)])
+
+    def missing(self, wanted: list[list[Any]]) -> list[list[Any]]:
+        """Returns which of those that a state has made are to be made here."""
+        if wanted[: len(self.made)] != self.made:
+            raise Refused(
+                f"the state has other changes of the model than this member, which has made "
+                f"{_listed(self.made)}: {_listed(wanted)}",
+                "invalid argument",
+            )
+        return wanted[len(self.made) :]
+
+
+def _listed(changes: list[list[Any]]) -> str:
+    return ", ".join(shown(name) for name, _ in changes) or "none"
+
+
+def marks_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[float]:
+    """Returns a number for each tensor of a layout, which differs, most likely, if it or one before
+    it differs in name, type or shape."""
+    digest = hashlib.sha256()
+    out = []
+    for name, tensor in tensors:
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        out.append(1.0 + int.from_bytes(digest.digest()[:8], "little") % _MARKS)
+    return out
+
+
+def check_marks(
+    tensors: Sequence[tuple[str, torch.Tensor]],
+    own: Sequence[float],
+    sums: Sequence[float],
+    leaves: int,
+) -> None:
+    """Raises if members have changed the model differently.
+
+    own: marks_of() the tensors. sums: over so many leaves, of the marks in each; one more than
+    `own`, which is 0 unless another member has more tensors."""
+    for index, total in enumerate(sums):
+        if total == leaves * (own[index] if index < len(own) else 0.0):
+            continue
+        if index < len(tensors):
+            name, tensor = tensors[index]
+            kind = f"{tensor.dtype}".removeprefix("torch.")
+            what = f"{shown(name)} of this one is {kind} {list(tensor.shape)}, of others it is not"
+        else:
+            what = f"others have tensors after {shown(tensors[-1][0])}, the last of this one"
+        raise Refused(
+            f"members have different models: {what}. Call session.change() in the same step and "
+            "with the same arguments on all of them, by what they have in common (step.number, "
+            "step.epoch, the loss)",
+            "invalid argument",
+        )
