@@ -404,18 +404,24 @@ class Collected:
 
 @dataclass
 class Ending:
-    """What a leaf holds after the changes of buffers, before the loss. present: for each parameter
+    """What a leaf holds after the changes of buffers. present: for each parameter
     1 if it had a gradient. marks: the section of _torch_nan of a shard that is not finite. weight:
-    of the loss."""
+    of the loss. last: what follows the loss."""
 
     present: list[float]
     marks: list[float]
     weight: float
+    last: list[float]
+
+    @property
+    def loss_at(self) -> int:
+        """The index of the loss in values(); 1 follows it if it was recorded."""
+        return len(self.present) + len(self.marks)
 
     def values(self, not_finite: bool, loss: float | None) -> list[float]:
         marks = self.marks if not_finite else [0.0] * len(self.marks)
         recorded = [0.0, 0.0] if loss is None else [loss * self.weight, 1.0]
-        return [*self.present, *marks, *recorded]
+        return [*self.present, *marks, *recorded, *self.last]
 
 
 class _OnHost:
@@ -468,11 +474,16 @@ class Direct(_OnHost):
     def __init__(self, elements: int, gradients: int, flags: int, dtype: torch.dtype):
         """elements: of a leaf: first `gradients` of them, then changes of buffers, which end before
         element `flags`."""
+        self.sum = torch.zeros(elements, dtype=dtype)
+        self.place(gradients, flags)
+
+    def place(self, gradients: int, flags: int) -> None:
+        """Changes the places in a leaf, between two steps."""
         self._changes, self._flags = flags - gradients, flags
         self._ending = slice(flags - gradients, None)
-        self.sum = torch.zeros(elements, dtype=dtype)
         # What a leaf holds after the gradients, for one shard. Elements between buffers stay 0.
-        self.rest = self.host_rest = torch.zeros(elements - gradients, dtype=dtype)
+        rest = torch.zeros(self.sum.numel() - gradients, dtype=self.sum.dtype)
+        self.rest = self.host_rest = rest
 
     def recorded(self, loss: Any) -> Any:
         """Takes the loss of a shard, for collect()."""
@@ -534,8 +545,7 @@ class Staged(_OnHost):
         deadline: float = DEADLINE_S,
     ):
         self._device, self._deadline = device, deadline
-        self._elements, self._gradients, self._flags = elements, gradients, flags
-        self._ending = slice(flags - gradients, None)
+        self._elements = elements
         tail = elements + elements % 2
         size = tail + _TAIL * (8 // dtype.itemsize)
         self._packed, self._pinned = device.zeros(size, dtype), device.pinned(size, dtype)
@@ -543,9 +553,16 @@ class Staged(_OnHost):
             whole[tail:].view(torch.float64) for whole in (self._packed, self._pinned)
         )
         self.sum = self._packed[:elements]
-        self.rest = self._packed[gradients:elements]
-        self.host_rest = self._pinned[gradients:elements]
         self._sent: Event | None = None  # the device has read the sum
+        self.place(gradients, flags)
+
+    def place(self, gradients: int, flags: int) -> None:
+        self._gradients, self._flags = gradients, flags
+        self._ending = slice(flags - gradients, None)
+        self.rest = self._packed[gradients : self._elements]
+        self.host_rest = self._pinned[gradients : self._elements]
+        self.begin_leaf()
+        self.rest.zero_()  # of the sum, elements between buffers too
 
     def recorded(self, loss: Any) -> Any:
         if not isinstance(loss, torch.Tensor) or loss.device != self._device.device:
@@ -617,15 +634,21 @@ class OnDevice:
         deadline: float = DEADLINE_S,
     ):
         self._device, self._deadline = device, deadline
-        self._flags, self._changes = flags, flags - gradients
         self.sum = device.zeros(elements, dtype)
-        self.rest = device.zeros(elements - gradients, dtype)
         self._loss = device.zeros(1, torch.float64)
+        self._sent: Event | None = None  # the device has read the ending
+        self._last: Event | None = None  # the leaf of the last shard is filled
+        self.place(gradients, flags)
+
+    def place(self, gradients: int, flags: int) -> None:
+        if self._sent is not None:
+            wait(self._sent, "copy of a shard's flags to the device", self._deadline)
+        elements, dtype, device = self.sum.numel(), self.sum.dtype, self._device
+        self._flags, self._changes = flags, flags - gradients
+        self.rest = device.zeros(elements - gradients, dtype)
         self._pinned = device.pinned(elements - flags, dtype)  # the ending of a leaf
         self._pinned_sum = device.pinned(elements - flags, dtype)  # that of the sum
         self._pinned_rest: torch.Tensor | None = None
-        self._sent: Event | None = None  # the device has read the ending
-        self._last: Event | None = None  # the leaf of the last shard is filled
 
     @property
     def options(self) -> dict[str, Any]:
@@ -684,7 +707,7 @@ class OnDevice:
         ends = self.rest[self._changes :]
         self._sent = self._device.begin_copy(ends, self._pinned)
         if there:
-            ends[-2:-1].copy_(self._loss * ending.weight)
+            ends[ending.loss_at : ending.loss_at + 1].copy_(self._loss * ending.weight)
         if known and asked:
             finite = self._loss.isfinite() if there else torch.ones_like(self._loss).bool()
             first = len(ending.present)

@@ -6,7 +6,11 @@ A leaf holds
   starting on a new cache line,
 - for each parameter 1 if it had a gradient, FROZEN if it requires none,
 - marks of a shard whose loss or gradient is not finite (_torch_nan.py),
-- the recorded loss, and 1 if there was one.
+- the recorded loss, and 1 if there was one,
+- with changes of the model (_torch_changes.py) a mark for each gradient and buffer, at the end and
+  backwards, so that the first ones have the same place in every layout.
+Such a leaf has room for more: between the gradients, which begin with its first element, and the
+rest, which ends with its last one.
 Gradients, changes and loss are weighted with n_shard / n_batch, so that the sum over the leaves is
 the mean over the batch. Integer buffers take the change of the last shard only, unweighted: a
 counter of batches grows by one per step. The last shard is never empty.
@@ -20,7 +24,7 @@ from typing import Any
 
 import torch
 
-from regroup import _native, _torch_device, _torch_nan
+from regroup import _arguments, _native, _torch_changes, _torch_device, _torch_nan
 from regroup._errors import Refused
 from regroup._torch_layout import FROZEN, check_agreed
 
@@ -54,30 +58,84 @@ class Gradient:
         scaled: bool = False,
         deadline: float = _torch_device.DEADLINE_S,
         unfreeze: bool = False,
+        reserve: int | None = None,
     ):
         """nan: what to do in a step whose loss or gradient is not finite. scaled: a GradScaler
         scales the loss, and skips steps itself where the gradient is not finite. deadline: the
         longest wait for the parameters' device, in seconds. unfreeze: leaves have a place for
-        parameters that require no gradient yet."""
+        parameters that require no gradient yet. reserve: elements that changes of the model may
+        add; None: it will not change."""
         self._nan, self._scaled = nan, scaled
+        self._model, self._unfreeze, self._reserve = model, unfreeze, reserve
         self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
         self._accumulated: dict[int, torch.Tensor] = {}  # by number of a parameter
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad or unfreeze}
-        self.parameters = list(named.values())
-        self._names = list(named)
-        self._left_out = [(name, p) for name, p in model.named_parameters() if name not in named]
-        self.buffers = _buffers_of(model)
-        everything = [*model.named_parameters(), *((b.name, b.tensor) for b in self.buffers)]
-        for name, tensor in everything:
-            _check(name, tensor)
+        self.parameters: list[torch.nn.Parameter] = []
+        everything = self._take_tensors()
         wide = any(tensor.dtype == torch.float64 for _, tensor in everything)
         self.dtype = torch.float64 if wide else torch.float32
+        self._at_join = self._size()
+        self.elements = self._at_join + (reserve or 0)
         self._layout()
         self.device = _torch_device.device_of(everything)
         sizes = (self.elements, self._gradients, self._flags, self.dtype)
         self.transfer = _torch_device.transfer_for(self.device, *sizes, deadline)
-        self._sums = self._split(self.transfer.sum)
-        self._changes = self._changes_in(self.transfer.rest)
+        self._take_views()
+
+    def change(self) -> None:
+        """Takes the parameters and buffers that the model has now, between two steps. Those that a
+        leaf had a place for keep one, also if they are frozen now."""
+        everything = self._take_tensors()
+        for name, tensor in everything:
+            wrong = f"{tensor.device}" if tensor.device != self.device else ""
+            if tensor.dtype == torch.float64 != self.dtype:
+                wrong = "float64"
+            if wrong:
+                _arguments.refuse(
+                    "session.change",
+                    f"{name} is {wrong}; expected tensors like those at join(), on {self.device} "
+                    f"and no wider than {self.dtype}",
+                )
+        if self._size() > self.elements:
+            more, reserved = self._size() - self._at_join, self.elements - self._at_join
+            _arguments.refuse(
+                "session.change",
+                f"parameters and buffers take {more} elements more than at join(), where "
+                f"{reserved} were reserved: pass reserve={more} or more to join()",
+            )
+        self._layout()
+        self.transfer.place(self._gradients, self._flags)
+        self._take_views()
+
+    def _take_tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Returns all tensors of the model."""
+        known = {id(p) for p in self.parameters}
+        named, self._left_out = {}, []
+        for name, p in self._model.named_parameters():
+            if p.requires_grad or self._unfreeze or id(p) in known:
+                named[name] = p
+            else:
+                self._left_out.append((name, p))
+        self.parameters, self._names = list(named.values()), list(named)
+        self.buffers = _buffers_of(self._model)
+        buffers = [(b.name, b.tensor) for b in self.buffers]
+        self._marked = [*named.items(), *buffers] if self._reserve is not None else []
+        self._marks = _torch_changes.marks_of(self._marked)
+        everything = [*self._model.named_parameters(), *buffers]
+        for name, tensor in everything:
+            _check(name, tensor)
+        return everything
+
+    def _size(self) -> int:
+        """The elements that a leaf needs."""
+        return sum(map(_padded, [*self.parameters, *(b.tensor for b in self.buffers)])) + (
+            self._ending_size()
+        )
+
+    def _ending_size(self) -> int:
+        """One per parameter, then marks of _torch_nan, loss and "was recorded"; with changes 0 and
+        marks."""
+        marks = 0 if self._reserve is None else 1 + len(self._marks)
+        return len(self.parameters) + _torch_nan.ELEMENTS + 2 + marks
 
     def _layout(self) -> None:
         self._places: list[tuple[int, torch.Size]] = []
@@ -86,16 +144,23 @@ class Gradient:
         def place(tensor: torch.Tensor) -> None:
             nonlocal end
             self._places.append((end, tensor.shape))
-            end += tensor.numel()
-            end += -end % _LINE
+            end += _padded(tensor)
 
         for p in self.parameters:
             place(p)
+        if self._reserve is not None:
+            rest = sum(_padded(b.tensor) for b in self.buffers) + self._ending_size()
+            end = (self.elements - rest) // _LINE * _LINE
         self._gradients = end
         for b in self.buffers:
             place(b.tensor)
-        self._flags = end  # one per parameter, then marks, loss and "was recorded"
-        self.elements = end + len(self.parameters) + _torch_nan.ELEMENTS + 2
+        self._flags = end
+        unused = self.elements - end - self._ending_size()
+        self._last = [] if self._reserve is None else [0.0] * (unused + 1) + self._marks[::-1]
+
+    def _take_views(self) -> None:
+        self._sums = self._split(self.transfer.sum)
+        self._changes = self._changes_in(self.transfer.rest)
 
     def _changes_in(self, rest: torch.Tensor) -> list[torch.Tensor]:
         return self._split(rest, self._gradients, len(self.parameters))
@@ -183,7 +248,7 @@ class Gradient:
                     "unfreeze=True to join()",
                     "invalid argument",
                 )
-        ending = _torch_device.Ending(present, marks, weight)
+        ending = _torch_device.Ending(present, marks, weight, self._last)
         self.transfer.fill(native, got, gradients, weight, self._gradients, ending)
         self._accumulated = {}
 
@@ -256,6 +321,9 @@ class Gradient:
         A step that `nan` leaves out keeps the buffers and has no gradients, so that optimizers
         change nothing; for a GradScaler all are NaN, so that it skips every optimizer."""
         flags = self.transfer.take_sum(native)
+        if self._reserve is not None:
+            sums = flags[: -len(self._marks) - 2 : -1]
+            _torch_changes.check_marks(self._marked, self._marks, sums, leaves)
         check_agreed(self._names, flags, leaves)
         self.not_finite = _torch_nan.read(self._marks_in(flags))
         skip = self.not_finite is not None and (self.not_finite.skip or self.not_finite.stop)
@@ -265,13 +333,21 @@ class Gradient:
             if skip and p.grad is not None:
                 p.grad.fill_(math.nan)
         if skip:
-            return flags[-2] if flags[-1] else None
+            return self._loss_in(flags)
         for b, total in zip(self.buffers, self._sums[len(self.parameters) :], strict=True):
             if b.tensor.is_floating_point():
                 b.tensor.copy_(b.tensor.to(self.dtype).add_(total))
             else:
                 b.tensor.copy_(b.tensor.to(torch.int64).add_(total.to(torch.int64)))
-        return flags[-2] if flags[-1] else None
+        return self._loss_in(flags)
+
+    def _loss_in(self, flags: list[float]) -> float | None:
+        loss, recorded = flags[len(self.parameters) + _torch_nan.ELEMENTS :][:2]
+        return loss if recorded else None
+
+
+def _padded(tensor: torch.Tensor) -> int:
+    return tensor.numel() + -tensor.numel() % _LINE
 
 
 def _buffers_of(model: torch.nn.Module) -> list[Buffer]:

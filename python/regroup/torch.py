@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from regroup import _arguments, _failure, _native, _torch_device, _torch_loader
 from regroup._errors import Error, Left
 from regroup._torch_callbacks import Callbacks
+from regroup._torch_changes import Changes, check_changes
 from regroup._torch_collectives import guard as guard_collectives
 from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
@@ -75,6 +76,8 @@ def join(
     state_bytes: int | None = None,
     nan: Literal["ignore", "skip", "stop"] = "ignore",
     unfreeze: bool = False,
+    changes: dict[str, Callable[..., object]] | None = None,
+    reserve: int = 0,
     deterministic: bool = True,
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
@@ -115,6 +118,11 @@ def join(
     unfreeze: the script may let parameters require a gradient that require none at join(), between
     two steps and on all members; the memory for a step has room for all parameters. Without it
     only those that were trained at join() may be frozen later, and unfrozen again.
+    changes: functions that session.change() calls by their names to add layers to the model,
+    replace or remove some, and to change the optimizer's parameter groups accordingly. A process
+    that joins later calls them before it gets the state.
+    reserve: elements that changes may add to parameters and buffers; shards take so much more
+    memory, and sums so much more time. An error tells the number if it is too small.
     deterministic: on a GPU, lets torch choose only kernels with the same result in each run, as the
     bits of the weights depend on it. No effect on the CPU.
     progress: rank 0 prints a line per epoch.
@@ -159,12 +167,18 @@ def join(
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
     scalers = [one for one in stateful if isinstance(one, torch.amp.GradScaler)]
     scaled = any(one.is_enabled() for one in scalers)
-    gradient = Gradient(model, nan, scaled, deadline, unfreeze)
+    functions, reserve = check_changes(changes, reserve)
+    room = None if changes is None else reserve
+    gradient = Gradient(model, nan, scaled, deadline, unfreeze, room)
     if not any(p.requires_grad for p in gradient.parameters):
         _arguments.refuse("join", "no parameter of the model requires a gradient")
     if deterministic:
         gradient.transfer.make_deterministic(model)
-    state = TrainingState(model, optimizers, stateful, state_bytes, deadline)
+    room = reserve * gradient.dtype.itemsize
+    state = TrainingState(
+        model, optimizers, stateful, state_bytes, deadline, Changes(functions), room
+    )
+    state.after_change = gradient.change
     state.check_size()
     substeps_of_batch = max(1, len(update.substeps))
     make = partial(
@@ -233,6 +247,8 @@ def prepare(
     state_bytes: int | None = None,
     nan: Literal["ignore", "skip", "stop"] = "ignore",
     unfreeze: bool = False,
+    changes: dict[str, Callable[..., object]] | None = None,
+    reserve: int = 0,
     deterministic: bool = True,
     progress: bool = False,
     log: str | os.PathLike[str] | None = None,
@@ -283,6 +299,8 @@ def prepare(
         state_bytes=state_bytes,
         nan=nan,
         unfreeze=unfreeze,
+        changes=changes,
+        reserve=reserve,
         deterministic=deterministic,
         progress=progress,
         log=log,
@@ -415,6 +433,9 @@ class Session(Member):
         self.open_step = 0  # number of the step whose shards are computed
         # settings, as the last collective section left them
         self._at_section: dict[str, str] | None = None
+        self._section_after = -1  # step after which it was
+        self._step: Step | None = None  # whose body the script runs
+        self._changed_at = 0  # step of the last change of the model that this process made
 
     def __iter__(self) -> Generator[Step, None, None]:
         """Yields the remaining steps. Exits the process with status 0 if this member is asked to
@@ -431,11 +452,13 @@ class Session(Member):
                 self._begun = True
                 if not self._told_uneven and self.rank == 0:
                     self._told_uneven = tell_uneven_shards(self._shards, self.size)
+                self._step = step
                 yield step
+                self._step = None
                 self._callbacks.call("on_step", self, step)
                 if step.end_of_epoch:
                     self._callbacks.call("on_epoch", self, step)
-                if step.number <= 2 or step.first_of_epoch:
+                if step.number - self._changed_at <= 2 or step.first_of_epoch:
                     self._state.layout.check(step.number, always=True)
                     self._state.check_size()  # before a new member needs it
         except GeneratorExit:  # `break`, for one
@@ -444,6 +467,7 @@ class Session(Member):
             self._leave_loop()
             raise
         finally:
+            self._step = None
             self._source.close()
         self._end_of_loop(
             taken, ", session.is_last_of_epoch(step.number) whether it ends with this step"
@@ -514,6 +538,7 @@ class Session(Member):
         self._fused.end()
         if self._log is not None:
             self._log.write(self.rank)
+        self._section_after = self.last_step
         out = super().collective(body)
         self._call_back_changes()
         watches = self.rank == 0 and self.last_step > 0 and not self._told_late_change
@@ -595,6 +620,32 @@ class Session(Member):
             return value.item() != 0
 
         return self.collective(decide)
+
+    def change(self, name: str, **arguments: float | str | None) -> None:
+        """Changes the model by the function of join(changes=...) with that name, called with these
+        arguments: `session.change("head", classes=10)`.
+
+        To be called by all members after the inner loop of the same step, with the same arguments,
+        and before evaluate(), stop_if() or collective() in that step. Random numbers of the
+        function are seeded by the job's seed and the step. Members that join later, and jobs that
+        go on from a checkpoint, make the same changes before they get the state.
+        """
+        step = self._step
+        if step is None or not step._over:
+            _arguments.refuse(
+                "session.change", "call it in the body of the loop, after the inner loop"
+            )
+        if self._section_after == step.number:
+            _arguments.refuse(
+                "session.change",
+                "called after evaluate(), stop_if() or collective() in the same step, for which "
+                "the state was copied: call it before them",
+            )
+        self._fused.end()
+        made = len(self._state.changes.made)
+        seed_all(_native.mix(self._native.job_seed, step.number, _CHANGE + made))
+        self._changed_at = step.number
+        self._state.change(name, arguments)
 
     def is_last_of_epoch(self, step: int) -> bool:
         """Whether an epoch ends with the given step. Call it as
@@ -870,6 +921,7 @@ class Step:
 _STAND_IN = 2  # samples: BatchNorm refuses one
 _AFTER_SHARDS = 1 << 32  # no leaf has this number
 _EVALUATION = 1 << 33  # plus the number of a batch
+_CHANGE = 1 << 34  # plus the number of changes before
 
 
 def seed_all(seed: int) -> None:

@@ -21,6 +21,8 @@ loop=1 takes two optimizers, a scaler, for which the gradient of step 7 overflow
 evaluation and callbacks.
 layers=1 trains a model with a weight in two layers, and unfreezes and freezes parameters; layers=2
 compiles that model.
+changes=1 adds a layer after step 6 and replaces one after step 13; kill=MEMBER,6 is within that
+change; differ=MEMBER adds another layer than the others.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
 learner=STEP: rank 0 asks for a second member then and goes on, slowly until that has joined.
@@ -383,6 +385,52 @@ def train_layers():
     return session, [layers, optimizer]
 
 
+def train_changed():
+    """A network that grows: what the layers of a step are, a new member learns from the state."""
+    layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=0.01, amsgrad=True)
+
+    def deepen(width):
+        grown = [nn.Linear(8, width), nn.BatchNorm1d(width), nn.Dropout(0.2), nn.Linear(width, 8)]
+        die()
+        for layer in grown:
+            layers.insert(len(layers) - 1, layer)
+        added = [p for layer in grown for p in layer.parameters()]
+        optimizer.add_param_group({"params": added, "lr": 0.02})
+
+    def replace_last():
+        group = optimizer.param_groups[0]["params"]
+        del group[-2:]  # its state goes, too
+        layers[-1] = nn.Linear(8, 1, bias=False)
+        group.extend(layers[-1].parameters())
+
+    session = regroup.torch.join(
+        layers,
+        optimizer,
+        Samples(),
+        batch_size=24,
+        epochs=10,
+        changes={"deepen": deepen, "replace_last": replace_last},
+        reserve=faults.get("reserve", (600,))[0],
+    )
+    now["session"] = session
+    for step in session:
+        now.update(step=step.number, fetched=0)
+        for x, y in step:
+            step.backward(nn.functional.mse_loss(layers(x)[:, 0], y))
+        step.apply()
+        if step.number == 6:
+            now["fetched"] = 0
+            session.change("deepen", width=5 if faults.get("differ") != (member,) else 7)
+        if step.number == 13:
+            session.change("replace_last")
+        after(session, step.number)
+    session.finish()
+    assert [len(group["params"]) for group in optimizer.param_groups] == [5, 6]
+    assert set(optimizer.state) == set(layers.parameters())
+    return session, [layers, optimizer]
+
+
 def await_rails():
     """Votes of the first steps begin a communicator, which writes a line with its process."""
     now["shared"] += 1
@@ -447,6 +495,7 @@ for name, train in (
     ("gan", train_gan),
     ("optimizers", train_with_each_optimizer),
     ("layers", train_layers),
+    ("changes", train_changed),
 ):
     if name in faults:
         session, objects = train()

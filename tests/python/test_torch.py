@@ -234,6 +234,107 @@ def test_another_set_of_parameters_is_refused_by_name(change, what, when):
                 change(model)
 
 
+def test_changes_that_cannot_be_made_are_refused():
+    """Each in the third step of a training that made one in the first."""
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(attempt, reserve=80):
+        def add(outputs=2, dtype=torch.float32):
+            model.head = nn.Linear(2, outputs, dtype=dtype)
+
+        def replace_bias():
+            model.bias = nn.Parameter(torch.ones(2))
+
+        changes = {"add": add, "replace_bias": replace_bias}
+        changes["add_wide"] = lambda: add(dtype=torch.float64)
+        changes["add_lazy"] = lambda: setattr(model, "late", nn.LazyLinear(2))
+        session = join(model, optimizer, changes=changes, reserve=reserve)
+        for step in session:
+            if step.number == 3 and attempt == "early":
+                session.change("add")
+            for x, _ in step:
+                model(x).mean().backward()
+                if step.number == 3 and attempt == "between":
+                    session.change("add")
+            if step.number == 3 and callable(attempt):
+                attempt(session)
+            session.change("add") if step.number == 1 else None
+            optimizer.step()
+        session.change("add")
+
+    def evaluate(session):
+        session.stop_if(False)
+        session.change("add")
+
+    where = r"^session.change: call it in the body of the loop, after the inner loop$"
+    for attempt, told in (
+        ("early", where),
+        ("between", where),
+        ("after", where),
+        (evaluate, r"^session.change: called after evaluate\(\), stop_if\(\) or collective\(\) in"),
+        (
+            lambda session: session.change("other"),
+            r"this program has no 'other', it has add, replace_bias, add_wide, add_lazy$",
+        ),
+        (lambda session: session.change("add", outputs=[1]), "outputs: expected a number, .* list"),
+        (lambda session: session.change("add_wide"), "head.weight is float64; expected tensors li"),
+        (lambda session: session.change("add_lazy"), r"add_lazy'\): late.weight .* has no shape"),
+        (
+            lambda session: session.change("replace_bias"),
+            r"^session.change\('replace_bias'\): parameter group 0 has 1 parameter that is not",
+        ),
+    ):
+        model = linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(regroup.Refused, match=told):
+            train(attempt)
+
+
+def test_a_change_without_room_tells_how_much_to_reserve():
+    def train(reserve):
+        model = linear()
+
+        def add():
+            model.head = nn.BatchNorm1d(2)
+
+        session = join(
+            model, None, samples(n=48), batch_size=24, changes={"add": add}, reserve=reserve
+        )
+        for step in session:
+            for x, _ in step:
+                (model.head(model(x)) if step.number > 1 else model(x)).mean().backward()
+            if step.number == 1:
+                session.change("add")
+        return model
+
+    with pytest.raises(regroup.Refused) as refused:
+        train(0)
+    found = re.search(
+        r"take (\d+) elements more .* 0 were reserved: pass reserve=\1 or more to join",
+        str(refused),
+    )
+    assert train(int(found[1])).head.num_batches_tracked > 0
+    with pytest.raises(regroup.Refused, match=f"where {int(found[1]) - 1} were reserved"):
+        train(int(found[1]) - 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"changes": [len]}, r"^join: changes: expected such as \{.*\}, got a list$"),
+        ({"changes": {}}, r"^join: changes: expected such as \{.*\}, got none$"),
+        ({"changes": {"a": 1}}, "^join: changes: expected names with functions, got an int$"),
+        ({"changes": {1: len}}, "^join: changes: expected names with functions, got an int$"),
+        ({"reserve": 5}, "^join: reserve: only changes of the model take it; pass changes$"),
+        ({"changes": {"a": len}, "reserve": -1}, "^join: reserve: expected a whole number >= 0"),
+    ],
+)
+def test_wrong_changes_are_refused_at_join(options, told):
+    with pytest.raises(regroup.Refused, match=told):
+        join(linear(), **options)
+
+
 def test_p_grad_is_private():
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import pytest
+from regroup.torch_checkpoint import load, newest_checkpoint
 
 MEMBER = pathlib.Path(__file__).parent / "_member.py"
 SAMPLES, BATCH, EPOCHS, SHARDS = 61, 24, 10, 5
@@ -431,6 +432,44 @@ def test_other_trainings_give_equal_weights_whatever_happens(train, tmp_path, wh
         for name in ("loss", "norm", "epoch", "samples"):
             assert [row[name] for row in rows] == [row[name] for row in expected]
         assert len({row["generation"] for row in rows}) == outcome.generation == 4
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["kill=0,6", "grow=9,3", "leave=2,14"],
+        ["device=1", "leave=1,6", "grow=15,2"],
+    ],
+    ids=["between the changes", "after them, on a device"],
+)
+def test_a_model_that_grows_has_equal_weights_whatever_happens(train, one_member, faults):
+    """A member is killed within a change, or leaves with it; one joins between two changes, or
+    after both. How much is reserved, changes nothing."""
+    expected = one_member("changes=1")
+    outcome = train(3 if "kill=0,6" in faults else 2, "changes=1", "reserve=223", *faults)
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == expected.digests, outcome.text
+    assert outcome.ledger == expected.ledger
+
+
+def test_a_model_that_grows_goes_on_from_checkpoints(train, one_member, tmp_path):
+    """From one before the last change, and from one after it."""
+    words = f"--checkpoint {tmp_path}/kept --checkpoint-interval 1 --term-grace 60"
+    for last, resumed in ((9, "generation 1"), (16, "resumes after step 9"), (0, "after step 16")):
+        faults = [f"leave=0,{last}"] if last else []
+        outcome = train(1, "changes=1", *faults, options=tuple(words.split()), ledger=False)
+        assert (outcome.status != 0) == bool(last) and resumed in outcome.text, outcome.text
+    assert outcome.digests == one_member("changes=1").digests
+    loaded = load(newest_checkpoint(tmp_path / "kept"))
+    assert [name for name, _ in loaded["changes"]] == ["deepen", "replace_last"]
+    assert loaded["model"]["6.weight"].shape == (1, 8) and "6.bias" not in loaded["model"]
+
+
+def test_members_that_change_their_models_otherwise_end_with_the_tensors_name(train):
+    outcome = train(2, "changes=1", "differ=1")
+    assert outcome.status == 1
+    told = "members have different models: 2.weight of this one is float32 [5, 8], of others it is"
+    assert told in outcome.text, outcome.text
 
 
 @pytest.mark.parametrize("loop", [[], ["prepare=0,5"]], ids=["join", "prepare"])
