@@ -47,6 +47,11 @@ class Changes:
         self._functions = functions or {}
         self.made: list[list[Any]] = []  # name and arguments of each, as the state has them
 
+    @property
+    def known(self) -> list[str]:
+        """The names of those that the job may make."""
+        return list(self._functions)
+
     def make(
         self,
         name: Any,
@@ -58,7 +63,7 @@ class Changes:
         states of parameters that are gone it removes."""
         function = self._functions.get(name)
         if function is None:
-            known = ", ".join(map(shown, self._functions)) or "none"
+            known = ", ".join(map(shown, self.known)) or "none"
             _arguments.refuse(
                 _CALL, f"join(changes=...) of this program has no {shown(name)!r}, it has {known}"
             )

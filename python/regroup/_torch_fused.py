@@ -13,12 +13,14 @@ _FLOAT = 4  # bytes
 class FusedSave:
     """Passes the optimizer, before its step, the places of its tensors in the save area; and
     reports to the session, after the step, which tensors the optimizer has written. For any other
-    optimizer it does nothing, and the session copies the tensors."""
+    optimizer, and in a job that may change the model after that step, which would move the tensors'
+    places, it does nothing, and the session copies the tensors."""
 
     def __init__(self, native: _native.Session, state: TrainingState):
         self._native = native
         self._state = state
-        self._optimizers = [one for one in state.optimizers if isinstance(one, optim._Fused)]
+        fused = [one for one in state.optimizers if isinstance(one, optim._Fused)]
+        self._optimizers = [] if state.changes.known else fused
         self._begun: list[tuple[int, torch.Tensor, optim.Part]] = []
 
     def begin(self) -> None:

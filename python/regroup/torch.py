@@ -641,7 +641,6 @@ class Session(Member):
                 "called after evaluate(), stop_if() or collective() in the same step, for which "
                 "the state was copied: call it before them",
             )
-        self._fused.end()
         made = len(self._state.changes.made)
         seed_all(_native.mix(self._native.job_seed, step.number, _CHANGE + made))
         self._changed_at = step.number

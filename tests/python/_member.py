@@ -43,6 +43,7 @@ import sys
 import time
 
 import _fake_device
+import regroup.optim
 import regroup.torch
 import torch
 from torch import nn
@@ -388,7 +389,7 @@ def train_layers():
 def train_changed():
     """A network that grows: what the layers of a step are, a new member learns from the state."""
     layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
-    optimizer = torch.optim.AdamW(layers.parameters(), lr=0.01, amsgrad=True)
+    optimizer = regroup.optim.AdamW(layers.parameters(), lr=0.01)
 
     def deepen(width):
         grown = [nn.Linear(8, width), nn.BatchNorm1d(width), nn.Dropout(0.2), nn.Linear(width, 8)]

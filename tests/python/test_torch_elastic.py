@@ -453,12 +453,14 @@ def test_a_model_that_grows_has_equal_weights_whatever_happens(train, one_member
 
 
 def test_a_model_that_grows_goes_on_from_checkpoints(train, one_member, tmp_path):
-    """From one before the last change, and from one after it."""
-    words = f"--checkpoint {tmp_path}/kept --checkpoint-interval 1 --term-grace 60"
+    """From one before the last change, and from one after it. One is due after step 6, which
+    changes the model."""
+    words = f"--checkpoint {tmp_path}/kept --checkpoint-interval 6 --term-grace 60"
     for last, resumed in ((9, "generation 1"), (16, "resumes after step 9"), (0, "after step 16")):
         faults = [f"leave=0,{last}"] if last else []
         outcome = train(1, "changes=1", *faults, options=tuple(words.split()), ledger=False)
         assert (outcome.status != 0) == bool(last) and resumed in outcome.text, outcome.text
+        assert "failed" not in outcome.text, outcome.text
     assert outcome.digests == one_member("changes=1").digests
     loaded = load(newest_checkpoint(tmp_path / "kept"))
     assert [name for name, _ in loaded["changes"]] == ["deepen", "replace_last"]
