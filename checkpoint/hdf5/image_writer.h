@@ -19,6 +19,9 @@ struct WriteOptions {
   bool commits = true;  // if this is the only writer, it will also commit
   // Called often while the disk accepts data; may be empty.
   std::function<void()> moved = {};
+  // Called by commit() with the manifests of all writers, by number, before it merges them; may be
+  // empty. Its error ends the commit.
+  std::function<base::Status(std::vector<Manifest>&)> settle = {};
 };
 
 // A part of the file. write_image() puts its checksums into `range`, whose offset and bytes are

@@ -155,6 +155,7 @@ class Store final : public CheckpointStore {
       REGROUP_ASSIGN_OR_RETURN(auto read, read_part(part_path(stage, writer)));
       parts.push_back(std::move(read));
     }
+    if (options_.settle) REGROUP_RETURN_IF_ERROR(options_.settle(parts));
     REGROUP_ASSIGN_OR_RETURN(auto whole, merge(std::move(parts)));
     REGROUP_RETURN_IF_ERROR(add_view(stage, &whole));
     for (std::uint32_t writer = 0; !own && writer < part.writers; ++writer)

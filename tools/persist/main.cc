@@ -7,8 +7,13 @@
 //   Writes a checkpoint of the tables in a parameter server's MEMORY, as regroup-ps has it, or of
 //   what has changed since the checkpoint `base`; prints its step. Ignores the signals that
 //   allocators send: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2.
-// load-tables MEMORY PATH
-//   Puts the tables of the checkpoint PATH into empty MEMORY, which no server has yet.
+//   With "commit" false: one part of a checkpoint of several stores.
+// join-tables < DESCRIPTION
+//   Makes a checkpoint of the parts of all stores, which are writers 0 to `writer` - 1; prints its
+//   step. Ignores the same signals.
+// load-tables MEMORY PATH [STORE STORES SHARDS]
+//   Puts the tables of the checkpoint PATH into empty MEMORY, which no server has yet; the ranges
+//   of store STORE, if STORES share them, which have SHARDS together.
 // owner DIRECTORY JOB
 //   Succeeds if the directory's LOCK names JOB.
 // copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP]
@@ -57,6 +62,7 @@
 #include "checkpoint/hdf5/factory.h"
 #include "checkpoint/tiers.h"
 #include "tools/persist/description.h"
+#include "tools/persist/join.h"
 #include "tools/persist/tables.h"
 
 namespace {
@@ -192,6 +198,63 @@ std::optional<persist::TablesBase> base_of(const persist::Description& what) {
   return out;
 }
 
+// Where a writer of one of several stores leaves ranges_text(), until the parts are joined.
+std::string ranges_path(const persist::Description& what, std::uint32_t writer) {
+  return fmt::format("{}/RANGES-{:04}",
+                     checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid),
+                     writer);
+}
+
+Status check_owner(const persist::Description& what) {
+  return checkpoint::check_owner(what.directory, what.part.about.job);
+}
+
+Status save_part(persist::Description& what, persist::TablesImage& image) {
+  REGROUP_RETURN_IF_ERROR(check_owner(what));
+  std::erase_if(image.pieces, [](const auto& piece) { return piece.name == persist::kSpecsName; });
+  what.part.pieces = std::move(image.pieces);
+  REGROUP_RETURN_IF_ERROR(checkpoint::make_folder(
+      checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid)));
+  REGROUP_RETURN_IF_ERROR(checkpoint::write_new_file(ranges_path(what, what.part.writer),
+                                                     persist::ranges_text(image),
+                                                     /*durable=*/true));
+  const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
+  REGROUP_RETURN_IF_ERROR(store->write(what.part));
+  fmt::print("{}\n", what.part.about.step);
+  return {};
+}
+
+Status join_tables() {
+  base::ignore_signals_of_jobs();
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
+  REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
+  what.writing.moved = signs_of_life();
+  what.writing.commits = false;  // this writer's part is read back with the others
+  REGROUP_RETURN_IF_ERROR(check_owner(what));
+  std::vector<std::string> texts;
+  for (std::uint32_t writer = 0; writer < what.part.writer; ++writer) {
+    REGROUP_ASSIGN_OR_RETURN(texts.emplace_back(),
+                             checkpoint::read_file(ranges_path(what, writer), kLargest));
+    REGROUP_RETURN_IF_ERROR(checkpoint::remove_all(ranges_path(what, writer)));
+  }
+  REGROUP_ASSIGN_OR_RETURN(const auto join, persist::TablesJoin::of(texts));
+  what.writing.settle = [&](std::vector<checkpoint::Manifest>& parts) {
+    return join.settle(parts);
+  };
+  const std::string specs = persist::to_json(join.specs());
+  what.part.about.content = checkpoint::Content::kTables;
+  what.part.pieces = {{persist::kSpecsName,
+                       "uint8",
+                       {specs.size()},
+                       checkpoint::whole({specs.size()}),
+                       std::as_bytes(std::span(specs))}};
+  const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
+  REGROUP_RETURN_IF_ERROR(store->write(what.part));
+  REGROUP_RETURN_IF_ERROR(check_owner(what));
+  REGROUP_RETURN_IF_ERROR(store->commit(what.part));
+  return tell_committed(what);
+}
+
 Status save_tables(std::string_view memory) {
   base::ignore_signals_of_jobs();  // the tables are saved once the job has ended
   REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
@@ -203,14 +266,12 @@ Status save_tables(std::string_view memory) {
   checkpoint::Manifest& about = what.part.about;
   about.content = image.changes ? checkpoint::Content::kTableChanges : checkpoint::Content::kTables;
   about.base = image.changes ? what.base : 0;
+  if (!what.commit) return save_part(what, image);
   what.part.pieces = std::move(image.pieces);
-  const auto check_owner = [&] {
-    return checkpoint::check_owner(what.directory, what.part.about.job);
-  };
-  REGROUP_RETURN_IF_ERROR(check_owner());
+  REGROUP_RETURN_IF_ERROR(check_owner(what));
   const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
   REGROUP_RETURN_IF_ERROR(store->write(what.part));
-  if (Status owner = check_owner(); !owner.ok()) {
+  if (Status owner = check_owner(what); !owner.ok()) {
     remove_stage(what);
     return owner;
   }
@@ -219,10 +280,11 @@ Status save_tables(std::string_view memory) {
   return tell_committed(what);
 }
 
-Status load_tables(std::string_view memory, const std::string& path) {
+Status load_tables(std::string_view memory, const std::string& path,
+                   const collective::ps::TablePart& part) {
   REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
   REGROUP_ASSIGN_OR_RETURN(const auto chain, checkpoint::open_chain(path));
-  return persist::restore_tables(shards, chain, signs_of_life());
+  return persist::restore_tables(shards, chain, signs_of_life(), part);
 }
 
 Status copy(const std::string& from, const std::string& to, const std::string& job,
@@ -339,7 +401,8 @@ bool read_number(std::string_view word, T& out) {
 int usage() {
   fmt::print(stderr,
              "usage: regroup-persist write FD < description | owner DIRECTORY JOB |\n"
-             "       save-tables MEMORY < description | load-tables MEMORY PATH |\n"
+             "       save-tables MEMORY < description | join-tables < description |\n"
+             "       load-tables MEMORY PATH [STORE STORES SHARDS] |\n"
              "       hold DIRECTORY SHARED JOB STEP OWNER |\n"
              "       copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP] |\n"
              "       newer DIRECTORY STEP [SEED SHARDS] | await DIRECTORY STEP [SECONDS] |\n"
@@ -353,6 +416,10 @@ int main(int argc, char** argv) {
   const std::string_view verb = argc >= 3 ? argv[1] : "";
   const std::string_view word = argc >= 3 ? argv[2] : "";
   int fd = -1;
+  if (argc == 2 && std::string_view(argv[1]) == "join-tables") {
+    const Status status = join_tables();
+    return status.ok() ? 0 : fail(status);
+  }
   if (verb == "owner" && argc == 4) {
     const Status status = checkpoint::check_owner(std::string(word), argv[3]);
     return status.ok() ? 0 : fail(status);
@@ -398,8 +465,12 @@ int main(int argc, char** argv) {
     const Status status = save_tables(word);
     return status.ok() ? 0 : fail(status);
   }
-  if (verb == "load-tables" && argc == 4) {
-    const Status status = load_tables(word, argv[3]);
+  if (verb == "load-tables" && (argc == 4 || argc == 7)) {
+    collective::ps::TablePart part;
+    if (argc == 7 && (!read_number(argv[4], part.number) || !read_number(argv[5], part.of) ||
+                      !read_number(argv[6], part.shards)))
+      return usage();
+    const Status status = load_tables(word, argv[3], part);
     return status.ok() ? 0 : fail(status);
   }
   if (verb != "write" || argc != 3 || !read_number(word, fd)) return usage();

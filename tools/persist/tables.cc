@@ -263,17 +263,22 @@ class Restorer {
     std::vector<std::uint32_t> updates;
     std::vector<std::byte> values, state;
     REGROUP_RETURN_IF_ERROR(reader.read("updates", "uint32", slices, updates));
-    if (slices != ranges.size()) return reader.wrong("updates");
+    TableSpec whole = spec;
+    whole.part = {};
+    const std::vector<PositionRange> cuts = ranges_of(whole, 1);  // of all stores
+    if (slices != cuts.size()) return reader.wrong("updates");
     const std::uint64_t words = spec.state_bytes() / sizeof(float);
-    std::size_t slice = 0;
-    for (const auto& [first, range] : ranges) {
-      const std::uint64_t count = range->header().positions.last - first + 1;
+    for (std::size_t slice = 0; slice < cuts.size(); ++slice) {
+      const std::uint64_t first = cuts[slice].first, count = cuts[slice].last - first + 1;
+      const auto own = ranges.find(first);
+      if (own == ranges.end()) continue;  // another store's
+      Range* const range = own->second;
       REGROUP_RETURN_IF_ERROR(reader.read("values", name_of(spec.dtype), Box{{first}, {count}},
                                           count * size_of(spec.dtype), values));
       REGROUP_RETURN_IF_ERROR(reader.read("state", "float32", Box{{0, first}, {words, count}},
                                           words * count * sizeof(float), state));
       REGROUP_RETURN_IF_ERROR(
-          range->restore({{}, std::span(updates).subspan(slice++, 1), values, state}, step()));
+          range->restore({{}, std::span(updates).subspan(slice, 1), values, state}, step()));
       sign_();
     }
     return {};
@@ -295,10 +300,13 @@ class Restorer {
       RowSource& source = sources.emplace_back(TableReader(from, spec));
       REGROUP_RETURN_IF_ERROR(source.read_ids(spec));
     }
-    for (const auto& [begin, range] : ranges)
+    for (const auto& [begin, range] : ranges) {
+      for (RowSource& source : sources) source.pass_others(spec, begin);
       REGROUP_RETURN_IF_ERROR(restore_rows(spec, sources, *range));
-    for (const RowSource& source : sources) {
-      if (source.next != source.positions.size()) return source.reader.wrong("ids");
+    }
+    for (RowSource& source : sources) {
+      if (spec.part.of == 1 && source.next != source.positions.size())
+        return source.reader.wrong("ids");
     }
     return {};
   }
@@ -316,6 +324,12 @@ class Restorer {
       if (counted != rows || !std::ranges::is_sorted(positions, std::less_equal()))
         return reader.wrong("ids");
       return {};
+    }
+    // The rows before position `begin`, which other stores have.
+    void pass_others(const TableSpec& spec, std::uint64_t begin) {
+      if (spec.part.of == 1) return;
+      const auto from = positions.begin() + static_cast<std::ptrdiff_t>(next);
+      next += static_cast<std::size_t>(std::lower_bound(from, positions.end(), begin) - from);
     }
     // Of the rows from `first` to `next`, one after another.
     Status read_rows(const TableSpec& spec) {
@@ -508,6 +522,11 @@ base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
         copies.push_back(initial_copy(there.first, range, header.job_seed));
     }
   }
+  REGROUP_ASSIGN_OR_RETURN(const auto placed, tables_in(shards.front().store));
+  for (const PlacedTable& table : placed) {
+    if (ranges_of(table.spec, static_cast<std::uint32_t>(shards.size())).empty())
+      others[table.spec.name] = table.spec;
+  }
   std::vector<TableSpec> unchanged;
   for (auto& [name, spec] : others) unchanged.push_back(std::move(spec));
   TablesImage image = image_of(std::move(copies), std::move(unchanged));
@@ -528,7 +547,7 @@ void note_saved(const TablesImage& image, proto::Step step) {
 
 Status restore_tables(std::span<const MappedShard> shards,
                       std::span<const checkpoint::Checkpoint> chain,
-                      const std::function<void()>& sign) {
+                      const std::function<void()>& sign, const TablePart& part) {
   const checkpoint::Checkpoint& from = chain.back();
   const auto tensor = from.find(kSpecsName);
   if (!checkpoint::has_tables(from.manifest()) || !tensor) {
@@ -537,7 +556,8 @@ Status restore_tables(std::span<const MappedShard> shards,
   }
   std::string text(checkpoint::bytes_of(from.manifest().tensors[*tensor]), ' ');
   REGROUP_RETURN_IF_ERROR(from.read(*tensor, std::as_writable_bytes(std::span(text))));
-  REGROUP_ASSIGN_OR_RETURN(const std::vector<TableSpec> specs, specs_of(text));
+  REGROUP_ASSIGN_OR_RETURN(std::vector<TableSpec> specs, specs_of(text));
+  for (TableSpec& spec : specs) spec.part = part;
   std::vector<std::unique_ptr<ShardServer>> servers;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     REGROUP_ASSIGN_OR_RETURN(

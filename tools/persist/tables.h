@@ -58,7 +58,8 @@ struct TablesBase {
 };
 
 // Copies all tables, each range as of a moment of its own; in mode sync, in which no step is
-// applied meanwhile, all of one step. `shards`: all of the host, mapped for writing. With `base`
+// applied meanwhile, all of one step. `shards`: all of the host, mapped for writing. Of a table of
+// which another host has all ranges the image has the spec alone. With `base`
 // copies what has changed since, unless these changes and those before are more than half of the
 // tables. Calls `sign` for each range. Where a server has died in the middle of a push, applies the
 // log unless the next server does. kDeadlineExceeded: a server hangs for a minute.
@@ -68,11 +69,12 @@ struct TablesBase {
 // Notes that the checkpoint of step `step` has the tables of `image`.
 void note_saved(const TablesImage& image, proto::Step step);
 
-// Puts the tables of a checkpoint into empty stores, which no server has yet. `chain`: as
-// checkpoint::open_chain() has it. kResourceExhausted: they do not fit. kDataLoss: the checkpoint
-// is damaged.
+// Puts the tables of a checkpoint into empty stores, which no server has yet: their ranges, if they
+// are a part of a job's stores. `chain`: as checkpoint::open_chain() has it. kResourceExhausted:
+// they do not fit. kDataLoss: the checkpoint is damaged.
 [[nodiscard]] base::Status restore_tables(std::span<const collective::ps::MappedShard> shards,
                                           std::span<const checkpoint::Checkpoint> chain,
-                                          const std::function<void()>& sign);
+                                          const std::function<void()>& sign,
+                                          const collective::ps::TablePart& part = {});
 
 }  // namespace regroup::persist

@@ -9,6 +9,8 @@
 #include <map>
 
 #include "checkpoint/box.h"
+#include "checkpoint/manifest.h"
+#include "tools/persist/join.h"
 
 namespace regroup::persist {
 namespace {
@@ -100,6 +102,87 @@ TEST(TablesImage, PiecesCoverEachTensorInTheOrderOfPositions) {
   std::vector<std::uint64_t> positions;
   for (const std::int64_t id : ids) positions.push_back(position_of(TableKind::kHash, id));
   EXPECT_EQ(positions, (std::vector<std::uint64_t>{100, 101, 5000, 1ULL << 63, ~0ULL}));
+}
+
+// As a writer notes where its pieces are in its file.
+checkpoint::Manifest part_of(const TablesImage& image, const std::string& file) {
+  checkpoint::Manifest out{.content = checkpoint::Content::kTables};
+  out.files = {{.name = file}};
+  for (const checkpoint::CheckpointPiece& piece : image.pieces) {
+    if (piece.name == kSpecsName) continue;
+    auto tensor = std::ranges::find(out.tensors, piece.name, &checkpoint::Tensor::name);
+    if (tensor == out.tensors.end())
+      tensor = out.tensors.insert(tensor, {piece.name, piece.dtype, piece.shape, {}});
+    const std::uint64_t bytes = piece.bytes.size();
+    tensor->pieces.push_back(
+        {0,
+         "d",
+         piece.box,
+         {out.files[0].bytes, bytes, std::vector<std::uint32_t>(checkpoint::blocks_of(bytes))}});
+    out.files[0].bytes += bytes;
+  }
+  return out;
+}
+
+const checkpoint::Tensor& tensor_of(const checkpoint::Manifest& manifest, const std::string& name) {
+  return *std::ranges::find(manifest.tensors, name, &checkpoint::Tensor::name);
+}
+
+TEST(TablesJoin, MakesTensorsOfAllStoresAndLeavesOutWhatOneDoesNotHave) {
+  TableSpec tags{.name = "tags", .kind = TableKind::kHash};
+  TableSpec early{.name = "early", .rows = 10};
+  std::vector<RangeCopy> copies[2];
+  copies[0].push_back(rows_of({0, 99}, {5, 7}));
+  copies[1].push_back(rows_of({100, 199}, {150}));
+  copies[0].push_back(rows_of({200, ~0ULL}, {300}));
+  copies[0].push_back({.spec = tags, .range = {0, 9}});
+  copies[1].push_back({.spec = tags, .range = {10, ~0ULL}});
+  const std::vector<PositionRange> slices = ranges_of(top(), 1);
+  for (std::size_t i = 0; i < slices.size(); ++i)
+    copies[i % 2].push_back(initial_copy(top(), slices[i], 7));
+  copies[1].push_back(initial_copy(early, {0, 9}, 7));
+  std::vector<TablesImage> images;
+  for (auto& of_store : copies) images.push_back(image_of(std::move(of_store)));
+  const std::vector<std::string> texts{ranges_text(images[0]), ranges_text(images[1])};
+  const auto join = TablesJoin::of(texts);
+  ASSERT_TRUE(join.ok()) << join.status().to_string();
+  std::vector<std::string> names;
+  for (const TableSpec& spec : join->specs()) names.push_back(spec.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"tags", "top", "users"}));
+  std::vector<checkpoint::Manifest> parts{part_of(images[0], "a"), part_of(images[1], "b")};
+  ASSERT_TRUE(join->settle(parts).ok());
+  const auto whole = checkpoint::merge(std::move(parts));  // checks that each byte counts once
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  EXPECT_EQ(tensor_of(*whole, "users/ids").shape, checkpoint::Shape{4});
+  std::map<std::uint64_t, std::uint32_t> files;  // by first row
+  for (const checkpoint::Piece& piece : tensor_of(*whole, "users/ids").pieces)
+    files[piece.box.start[0]] = piece.file;
+  EXPECT_EQ(files, (std::map<std::uint64_t, std::uint32_t>{{0, 0}, {2, 1}, {3, 0}}));
+  EXPECT_EQ(tensor_of(*whole, "top/updates").shape, checkpoint::Shape{3});
+  EXPECT_EQ(tensor_of(*whole, "tags/values").shape, (checkpoint::Shape{0, 1}));
+  EXPECT_EQ(tensor_of(*whole, "tags/values").pieces.size(), 1U);
+  EXPECT_TRUE(std::ranges::none_of(whole->tensors, [](const checkpoint::Tensor& tensor) {
+    return tensor.name.starts_with("early");
+  }));
+}
+
+TEST(TablesJoin, RefusesPartsThatDoNotFit) {
+  std::vector<RangeCopy> copies;
+  copies.push_back(rows_of({0, ~0ULL}, {5, 7}));
+  const TablesImage image = image_of(std::move(copies));
+  TableSpec other = users();
+  other.dim = 3;
+  const std::vector<std::string> differ{ranges_text(image),
+                                        "{\"ranges\":{},\"tables\":" + to_json({{other}}) + "}"};
+  const auto two = TablesJoin::of(differ);
+  EXPECT_EQ(two.status().message(), "table users: two hosts have other specs");
+  for (const char* const text : {"", "{}", "[]", R"({"tables":[]})", R"({"tables":{},"ranges":1})"})
+    EXPECT_EQ(TablesJoin::of(std::vector<std::string>{text}).code(), base::Code::kDataLoss) << text;
+  const auto join = TablesJoin::of(std::vector{ranges_text(image)});
+  ASSERT_TRUE(join.ok());
+  std::vector<checkpoint::Manifest> parts{part_of(image, "a")};
+  ++parts[0].tensors[0].pieces[0].box.count[0];
+  EXPECT_EQ(join->settle(parts).code(), base::Code::kDataLoss);
 }
 
 // At the end of a job no server is started any more.
