@@ -148,7 +148,7 @@ void NodeJob::on(const StartStore& order) {
   if (store_) return;
   if (!stores_) {
     return link_->send(
-        StoreStarted{base::unavailable("this agent runs no parameter server"), {}, {}});
+        StoreStarted{base::unavailable("this agent runs no parameter server"), {}, {}, 0});
   }
   Store::Events events;
   events.started = [this](const StoreStarted& started) { link_->send(started); };
@@ -159,10 +159,10 @@ void NodeJob::on(const StartStore& order) {
 }
 
 void NodeJob::on(const QueryStore& query) {
-  const base::Result<std::string> answer =
-      store_ ? store_->answer(query)
-             : base::Result<std::string>(base::unavailable("no parameter server runs here"));
-  link_->send(StoreReply{query.query, answer.status(), answer.ok() ? *answer : std::string()});
+  const auto reply = [this, number = query.query](const base::Result<std::string>& answer) {
+    link_->send(StoreReply{number, answer.status(), answer.ok() ? *answer : std::string()});
+  };
+  store_ ? store_->answer(query, reply) : reply(base::unavailable("no parameter server runs here"));
 }
 
 void NodeJob::on(const StartSpace& start) { local_.start(start.order); }

@@ -121,7 +121,7 @@ void RemoteNode::start_store(const StartStore& order, StoreHandler started,
                              std::function<void(const std::string&)> failed) {
   if (state_ != State::kUp)
     return started(
-        {base::unavailable(fmt::format("host {}: its agent is not running", name_)), {}, {}});
+        {base::unavailable(fmt::format("host {}: its agent is not running", name_)), {}, {}, 0});
   has_store_ = true;
   store_started_ = std::move(started);
   store_failed_ = std::move(failed);
@@ -138,7 +138,7 @@ void RemoteNode::query_store(QueryStore query, Answer then) {
 
 void RemoteNode::on(const StoreStarted& started) {
   if (!store_started_) return;
-  StoreStarted said{{}, printable(started.address), printable(started.socket)};
+  StoreStarted said{{}, printable(started.address), printable(started.socket), started.version};
   if (!started.status.ok())
     said.status = {started.status.code(),
                    fmt::format("host {}: {}", name_, printable(started.status.message()))};
@@ -160,7 +160,7 @@ void RemoteNode::on(const StoreFailed& failed) {
 
 void RemoteNode::end_store(const base::Status& why) {
   store_failed_ = nullptr;  // `ended` tells of the host
-  if (const auto started = std::exchange(store_started_, nullptr)) started({why, {}, {}});
+  if (const auto started = std::exchange(store_started_, nullptr)) started({why, {}, {}, 0});
   for (const auto& [number, then] : std::exchange(store_queries_, {})) then(why);
 }
 

@@ -26,23 +26,33 @@ struct StartStore {
   std::uint32_t servers = 1;       // of the job, at first and at least
   std::uint32_t most_servers = 1;  // of the job
   std::chrono::milliseconds hang_timeout{};
+  // Of checkpoints, which all hosts with a store must see, and who holds its lock; empty: there are
+  // none.
+  std::string directory;
+  std::string owner;
+  std::string resume;  // path of the checkpoint whose tables it loads; "": none
 };
-// Asks for its status, or sets the number of servers. Answered by StoreReply.
+// Asks for its status, sets the number of servers, or has it write its part of a checkpoint.
+// Answered by StoreReply.
 struct QueryStore {
   std::uint32_t query = 0;    // its number
-  std::uint32_t servers = 0;  // of the job; 0: asks for the status
+  std::uint32_t servers = 0;  // of the job; 0: not to be set
+  std::string save;           // what `regroup-persist save-tables` reads; "": nothing is saved
 };
 
 // --- agent -> controller
 struct StoreStarted {
   base::Status status;
-  std::string address;  // of its gateway
-  std::string socket;   // where members of its host get its memory
+  std::string address;        // of its gateway
+  std::string socket;         // where members of its host get its memory
+  std::uint64_t version = 0;  // of its tables
 };
 struct StoreReply {
   std::uint32_t query = 0;
   base::Status status;
-  std::string text;  // the status as JSON, or a sentence
+  // The status as JSON, a sentence, or, of a part that is on the disk, the version of the tables
+  // that it has at least.
+  std::string text;
 };
 // The store cannot serve any more; the sentence says why. No UserMessage: those of --quiet are
 // lost.
@@ -59,8 +69,10 @@ class Store {
     std::function<void(const std::string& why)> failed;  // the job must end
     std::function<bool()> over;                          // no member needs a server any more
   };
+  using Answer = std::function<void(const base::Result<std::string>&)>;
   virtual ~Store() = default;
-  [[nodiscard]] virtual base::Result<std::string> answer(const QueryStore& query) = 0;
+  // Calls `then` once, at once or, of a part of a checkpoint, later, unless the store is destroyed.
+  virtual void answer(const QueryStore& query, Answer then) = 0;
 };
 // `host`: the name of this host.
 using StoreFactory = std::function<std::unique_ptr<Store>(

@@ -14,6 +14,7 @@ inline fb::StartStoreT table(const StartStore& m) {
   t.store = m.store, t.stores = m.stores, t.address = m.address, t.seed = m.seed;
   t.bytes = m.bytes, t.servers = m.servers, t.most_servers = m.most_servers;
   t.hang_ms = static_cast<std::uint64_t>(m.hang_timeout.count());
+  t.directory = m.directory, t.owner = m.owner, t.resume = m.resume;
   return t;
 }
 inline base::Result<StartStore> plain(const fb::StartStoreT& t) {
@@ -21,25 +22,28 @@ inline base::Result<StartStore> plain(const fb::StartStoreT& t) {
   if (t.store >= t.stores || t.servers < t.stores || t.most_servers < t.servers ||
       t.hang_ms > kLongest)
     return base::data_loss("StartStore: expected a server for each store");
-  return StartStore{t.store, t.stores,  t.address,      t.seed,
-                    t.bytes, t.servers, t.most_servers, std::chrono::milliseconds(t.hang_ms)};
+  return StartStore{t.store,     t.stores,  t.address,      t.seed,
+                    t.bytes,     t.servers, t.most_servers, std::chrono::milliseconds(t.hang_ms),
+                    t.directory, t.owner,   t.resume};
 }
 inline fb::QueryStoreT table(const QueryStore& m) {
   fb::QueryStoreT t;
-  t.query = m.query, t.servers = m.servers;
+  t.query = m.query, t.servers = m.servers, t.save = m.save;
   return t;
 }
 inline base::Result<QueryStore> plain(const fb::QueryStoreT& t) {
-  return QueryStore{t.query, t.servers};
+  if (!t.save.empty() && !bounded_json(t.save))
+    return base::data_loss("QueryStore: JSON too long or too deep");
+  return QueryStore{t.query, t.servers, t.save};
 }
 inline fb::StoreStartedT table(const StoreStarted& m) {
   fb::StoreStartedT t;
-  t.address = m.address, t.socket = m.socket;
+  t.address = m.address, t.socket = m.socket, t.version = m.version;
   set_status(m.status, t);
   return t;
 }
 inline base::Result<StoreStarted> plain(const fb::StoreStartedT& t) {
-  StoreStarted m{{}, t.address, t.socket};
+  StoreStarted m{{}, t.address, t.socket, t.version};
   REGROUP_RETURN_IF_ERROR(plain_status(t, "StoreStarted: code", &m.status));
   return m;
 }

@@ -39,10 +39,10 @@ class HostStore final : public agent::Store {
   HostStore(const HostStore&) = delete;
   HostStore& operator=(const HostStore&) = delete;
 
-  base::Result<std::string> answer(const agent::QueryStore& query) override {
-    if (!servers_) return base::unavailable("its store still starts");
-    if (query.servers != 0) return servers_->resize(query.servers);
-    return servers_->status_json();
+  void answer(const agent::QueryStore& query, Answer then) override {
+    if (!servers_) return then(base::unavailable("its store still starts"));
+    if (query.servers != 0) return then(servers_->resize(query.servers));
+    then(servers_->status_json());
   }
 
  private:

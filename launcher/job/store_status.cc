@@ -113,6 +113,8 @@ void add_store(json& out, const std::string& host, json status) {
   }
   for (const char* const name : {"view", "clients"})
     out[name] = std::max(out.value(name, std::uint64_t{0}), status.at(name).get<std::uint64_t>());
+  out["checkpoint"] = std::max(out.value("checkpoint", std::uint64_t{0}),
+                               status.value("checkpoint", std::uint64_t{0}));
   for (const char* const list : {"servers", "moves"}) {
     for (json& one : status.at(list)) {
       one["host"] = host;
@@ -163,6 +165,16 @@ std::string merged_status(const std::vector<StoreStatus>& stores) {
   if (text.size() < base::kMostDescriptorText) return text;
   for (json& server : out["servers"]) server.erase("tables");  // too many to list
   return out.dump();
+}
+
+std::optional<std::uint64_t> version_of(const std::string& status) {
+  try {
+    const json said = sanitized(base::parse_json(status));
+    if (!is_well_formed(said)) return std::nullopt;
+    return said.at("ranges").get<std::uint64_t>() + said.at("updates").get<std::uint64_t>();
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace regroup::job

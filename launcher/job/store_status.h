@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,5 +31,8 @@ struct StoreStatus {
 // not said. Sums where numbers are of a store; clocks and steps are of the first store that has
 // some, since all clients are at all stores.
 [[nodiscard]] std::string merged_status(const std::vector<StoreStatus>& stores);
+
+// ParameterServer::tables_version() of the store that has said `status`; none if it is malformed.
+[[nodiscard]] std::optional<std::uint64_t> version_of(const std::string& status);
 
 }  // namespace regroup::job

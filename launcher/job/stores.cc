@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "base/values.h"
 
 namespace regroup::job {
 
@@ -57,6 +58,7 @@ void OtherStores::on_started(std::size_t index, const agent::StoreStarted& start
   if (waits_for_ == 0 || !places_[index].address.empty()) return;
   if (!started.status.ok()) return end_start(started.status);
   places_[index] = {started.address, started.socket};
+  version_at_start_ += started.version;
   if (started.address.empty() || started.address.find(';') != std::string::npos)
     return end_start(base::data_loss(
         fmt::format("host {}: malformed address of its store", others_[index].host)));
@@ -68,8 +70,8 @@ void OtherStores::end_start(const base::Status& why) {
   events_.started(why);
 }
 
-void OtherStores::ask(std::uint32_t servers, base::Duration limit,
-                      std::function<void(Replies)> then) {
+void OtherStores::ask(const std::function<agent::QueryStore(std::size_t)>& query,
+                      std::optional<base::Duration> limit, std::function<void(Replies)> then) {
   struct Asked {
     std::vector<std::optional<base::Result<std::string>>> said;
     std::size_t open;
@@ -90,17 +92,19 @@ void OtherStores::ask(std::uint32_t servers, base::Duration limit,
                                ? std::move(*asked->said[i])
                                : base::Result<std::string>(base::deadline_exceeded(
                                      fmt::format("host {}: no answer within {:g} s", host,
-                                                 std::chrono::duration<double>(limit).count())))});
+                                                 std::chrono::duration<double>(*limit).count())))});
     }
     told(std::move(out));
   };
-  asked->timer.expires_after(
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
-  asked->timer.async_wait([end](const boost::system::error_code& error) {
-    if (!error) end();
-  });
+  if (limit) {
+    asked->timer.expires_after(
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(*limit));
+    asked->timer.async_wait([end](const boost::system::error_code& error) {
+      if (!error) end();
+    });
+  }
   for (std::size_t i = 0; i < others_.size(); ++i) {
-    others_[i].query({.servers = servers}, [asked, end, i](base::Result<std::string> said) {
+    others_[i].query(query(i + 1), [asked, end, i](base::Result<std::string> said) {
       asked->said[i] = std::move(said);
       if (--asked->open == 0) end();
     });
@@ -108,24 +112,56 @@ void OtherStores::ask(std::uint32_t servers, base::Duration limit,
 }
 
 void OtherStores::status(std::string own, const std::function<void(const std::string&)>& answer) {
-  ask(0, kQueryLimit, [own = std::move(own), name = own_, answer](Replies replies) {
-    replies.insert(replies.begin(), StoreStatus{name, own});
-    answer(merged_status(replies));
-  });
+  ask([](std::size_t) { return agent::QueryStore(); }, kQueryLimit,
+      [own = std::move(own), name = own_, answer](Replies replies) {
+        replies.insert(replies.begin(), StoreStatus{name, own});
+        answer(merged_status(replies));
+      });
+}
+
+void OtherStores::save(const std::function<std::string(std::size_t)>& description,
+                       std::function<void(const base::Result<std::uint64_t>&)> then) {
+  ask([&](std::size_t store) { return agent::QueryStore{.save = description(store)}; }, {},
+      [then = std::move(then)](const Replies& replies) {
+        std::uint64_t sum = 0;
+        for (const auto& [host, said] : replies) {
+          std::uint64_t version = 0;
+          if (!said.ok()) return then(said.status());
+          if (!base::read_number(std::string_view(*said), version))
+            return then(
+                base::data_loss(fmt::format("host {}: malformed answer of its store", host)));
+          sum += version;
+        }
+        then(sum);
+      });
+}
+
+void OtherStores::version(std::function<void(std::optional<std::uint64_t>)> then) {
+  ask([](std::size_t) { return agent::QueryStore(); }, kQueryLimit,
+      [then = std::move(then)](const Replies& replies) {
+        std::uint64_t sum = 0;
+        for (const auto& [host, said] : replies) {
+          const auto version = said.ok() ? version_of(*said) : std::nullopt;
+          if (!version) return then({});
+          sum += *version;
+        }
+        then(sum);
+      });
 }
 
 void OtherStores::resize(std::uint32_t servers,
                          const std::function<void(const base::Result<std::string>&)>& answer) {
-  ask(servers, kResizeLimit, [this, servers, answer](const Replies& replies) {
-    for (const StoreStatus& reply : replies) {
-      if (!reply.json.ok())
-        return answer(
-            base::Status(reply.json.status().code(),
-                         fmt::format("resize ps={}: {}", servers, reply.json.status().message())));
-    }
-    answer(fmt::format("parameter server: {} on {}", base::counted(servers, "server"),
-                       base::counted(others_.size() + 1, "host")));
-  });
+  ask([servers](std::size_t) { return agent::QueryStore{.servers = servers}; }, kResizeLimit,
+      [this, servers, answer](const Replies& replies) {
+        for (const StoreStatus& reply : replies) {
+          if (!reply.json.ok())
+            return answer(base::Status(
+                reply.json.status().code(),
+                fmt::format("resize ps={}: {}", servers, reply.json.status().message())));
+        }
+        answer(fmt::format("parameter server: {} on {}", base::counted(servers, "server"),
+                           base::counted(others_.size() + 1, "host")));
+      });
 }
 
 }  // namespace regroup::job

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,13 +56,22 @@ class OtherStores {
   static constexpr std::chrono::seconds kQueryLimit{2};
   static constexpr std::chrono::seconds kResizeLimit{20};
   void status(std::string own, const std::function<void(const std::string&)>& answer);
+  // As OtherParts::save and OtherParts::version; `version` answers within kQueryLimit, `save` once
+  // the last one has ended, or its agent is lost.
+  void save(const std::function<std::string(std::size_t store)>& description,
+            std::function<void(const base::Result<std::uint64_t>&)> then);
+  void version(std::function<void(std::optional<std::uint64_t>)> then);
+  // After `started`: the sum of the versions of their tables then.
+  [[nodiscard]] std::uint64_t version_at_start() const { return version_at_start_; }
   // Sets the number of servers of the job, after the launcher's own store has its share.
   void resize(std::uint32_t servers,
               const std::function<void(const base::Result<std::string>&)>& answer);
 
  private:
   using Replies = std::vector<StoreStatus>;
-  void ask(std::uint32_t servers, base::Duration limit, std::function<void(Replies)> then);
+  // No limit: for as long as the agents live.
+  void ask(const std::function<agent::QueryStore(std::size_t store)>& query,
+           std::optional<base::Duration> limit, std::function<void(Replies)> then);
   void on_started(std::size_t index, const agent::StoreStarted& started);
   void end_start(const base::Status& why);
 
@@ -71,6 +81,7 @@ class OtherStores {
   const Events events_;
   std::vector<StorePlace> places_;
   std::size_t waits_for_ = 0;  // stores that have not started
+  std::uint64_t version_at_start_ = 0;
   const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // for late replies
 };
 

@@ -148,6 +148,22 @@ TEST(NodeWire, AStoreOfAHostIsOneOfThoseOfTheJobAndHasAServer) {
       decode(encode(StartStore{.store = 1, .stores = 2, .servers = 3, .most_servers = 2})).ok());
 }
 
+TEST(NodeWire, AStoreOfAHostIsToldOfCheckpoints) {
+  const StartStore start = through(StartStore{.store = 1,
+                                              .stores = 2,
+                                              .servers = 2,
+                                              .most_servers = 2,
+                                              .directory = "/d",
+                                              .owner = "j1",
+                                              .resume = "/d/step-00000007"});
+  EXPECT_EQ(start.directory, "/d");
+  EXPECT_EQ(start.owner, "j1");
+  EXPECT_EQ(start.resume, "/d/step-00000007");
+  EXPECT_EQ(through(QueryStore{.query = 3, .save = "{}"}).save, "{}");
+  EXPECT_FALSE(decode(encode(QueryStore{.save = std::string(9 << 20, '[')})).ok());
+  EXPECT_EQ(through(StoreStarted{{}, "a", "b", 1ULL << 40}).version, 1ULL << 40);
+}
+
 TEST(NodeWire, ProgramsKeepWhatTheyAreStartedWith) {
   const AddApp add{
       7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}};

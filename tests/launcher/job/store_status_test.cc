@@ -46,6 +46,7 @@ TEST(MergedStatus, NamesTheHostOfEachServerAndAddsUp) {
   json first = status_of(1, 10, json::array({server(0, 11)}));
   json second = status_of(3, 5, json::array({server(0, 22), server(1, 23)}));
   second["step"] = 7;
+  first["checkpoint"] = 4;
   const json out = json::parse(merged_status({{"a", first.dump()}, {"b", second.dump()}}));
   EXPECT_EQ(out["servers"],
             json::array({server(0, 11, "a"), server(0, 22, "b"), server(1, 23, "b")}));
@@ -57,6 +58,7 @@ TEST(MergedStatus, NamesTheHostOfEachServerAndAddsUp) {
   EXPECT_EQ(out["view"], 3);
   EXPECT_EQ(out["clients"], 7) << "each client is at all stores";
   EXPECT_EQ(out["step"], 7);
+  EXPECT_EQ(out["checkpoint"], 4) << "the launcher's store knows it";
   EXPECT_EQ(out["stores"][1]["updates"], 5);
   EXPECT_EQ(out["moves"][1]["host"], "b");
   EXPECT_EQ(out["moves"][1]["view"], 3);

@@ -70,10 +70,11 @@ TEST_F(OtherStoresTest, MembersStartOnceAllStoresServe) {
   EXPECT_EQ(orders_[1].stores, 3U);
   EXPECT_EQ(orders_[1].servers, 5U);
   EXPECT_EQ(orders_[1].address, "10.0.0.3");
-  started_[1]({{}, "tcp,c", "/c"});
+  started_[1]({{}, "tcp,c", "/c", 3});
   EXPECT_FALSE(result_);
-  started_[0]({{}, "tcp,b", "/b"});
+  started_[0]({{}, "tcp,b", "/b", 4});
   ASSERT_TRUE(result_ && result_->ok());
+  EXPECT_EQ(stores_->version_at_start(), 7U);
   EXPECT_EQ(stores_->places()[0].address, "tcp,b");
   EXPECT_EQ(stores_->places()[1].socket, "/c");
   failed_[1]("host c: it ends");
@@ -104,6 +105,52 @@ TEST_F(OtherStoresTest, AnAddressThatWouldBeTwoIsRefused) {
   started_[0]({{}, "tcp,b;tcp,x", "/b"});
   ASSERT_TRUE(result_);
   EXPECT_EQ(result_->message(), "host b: malformed address of its store");
+}
+
+TEST_F(OtherStoresTest, ACheckpointHasThePartsOfAllOrSaysWhichOneFailed) {
+  start();
+  std::optional<base::Result<std::uint64_t>> saved;
+  const auto save = [&] {
+    saved.reset();
+    stores_->save([](std::size_t store) { return "{\"writer\":" + std::to_string(store) + "}"; },
+                  [&](const base::Result<std::uint64_t>& sum) { saved = sum; });
+  };
+  save();
+  EXPECT_EQ(queries_[0].save, "{\"writer\":1}");
+  EXPECT_EQ(queries_[1].save, "{\"writer\":2}");
+  then_[1](std::string("40"));
+  EXPECT_FALSE(saved) << "no limit while the agent lives";
+  then_[0](std::string("2"));
+  ASSERT_TRUE(saved && saved->ok());
+  EXPECT_EQ(**saved, 42U);
+  save();
+  then_[1](base::unavailable("host c: its disk is full"));
+  EXPECT_FALSE(saved) << "others write yet";
+  then_[0](std::string("2"));
+  ASSERT_TRUE(saved);
+  EXPECT_EQ(saved->status().message(), "host c: its disk is full");
+  save();
+  then_[0](std::string(""));
+  then_[1](std::string("2"));
+  EXPECT_EQ(saved->status().message(), "host b: malformed answer of its store");
+}
+
+TEST_F(OtherStoresTest, TheVersionIsThatOfAllOrOfNone) {
+  start();
+  std::optional<std::optional<std::uint64_t>> version;
+  const auto ask = [&] {
+    version.reset();
+    stores_->version([&](std::optional<std::uint64_t> sum) { version = sum; });
+  };
+  ask();
+  then_[0](std::string(kStatus));
+  then_[1](std::string(kStatus));
+  EXPECT_EQ(version, std::optional(std::uint64_t{22}));
+  ask();
+  then_[0](std::string(kStatus));
+  then_[1](base::unavailable("it still starts"));
+  ASSERT_TRUE(version);
+  EXPECT_EQ(*version, std::nullopt);
 }
 
 TEST_F(OtherStoresTest, TheStatusHasAllStoresOrSaysWhichOneIsSilent) {
