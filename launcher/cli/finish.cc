@@ -211,8 +211,7 @@ bool is_given(const spec::JobSpec& spec, std::string_view name) {
 
 constexpr std::uint64_t kTablesEvery = 600;  // seconds
 
-// A parameter server has no steps, and its tables are on one host: what its checkpoints have in
-// steps otherwise is in seconds.
+// A parameter server has no steps: what its checkpoints have in steps otherwise is in seconds.
 Status finish_table_checkpoints(OptionsBuilder& builder) {
   spec::JobSpec& out = builder.out;
   std::uint64_t& every = out.checkpoint.every;
@@ -228,10 +227,6 @@ Status finish_table_checkpoints(OptionsBuilder& builder) {
     return invalid_argument(fmt::format(
         "--checkpoint-interval {0}: a parameter server has no steps: expected seconds, {0}s, or 0",
         every));
-  }
-  if (out.ps_hosts > 1 && is_given(out, "checkpoint")) {
-    return invalid_argument(fmt::format(
-        "--checkpoint: not with --ps-hosts {}: only tables of one host are saved", out.ps_hosts));
   }
   for (const char* const name : {"checkpoint-shared", "checkpoint-memory"}) {
     if (is_given(out, name))

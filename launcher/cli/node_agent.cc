@@ -132,7 +132,8 @@ int run_node_agent(const std::vector<std::string>& args) {
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
   const std::string store = fmt::format("{}/{}-{}.ps", options.folder, options.job, options.node);
   options.stores =
-      job::host_stores({process::find_helper("regroup-ps"), options.environment, store});
+      job::host_stores({process::find_helper("regroup-ps"), process::find_helper("regroup-persist"),
+                        options.environment, store});
   const int status =
       agent::Guardian(
           [&](base::Fd guardian) {

@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -29,7 +30,7 @@ class HostStore final : public agent::Store {
       }).detach();
     } catch (const std::system_error& error) {
       events_.started(
-          {base::unavailable(std::string("cannot start a thread: ") + error.what()), {}, {}});
+          {base::unavailable(std::string("cannot start a thread: ") + error.what()), {}, {}, 0});
     }
   }
   ~HostStore() override {
@@ -40,7 +41,8 @@ class HostStore final : public agent::Store {
   HostStore& operator=(const HostStore&) = delete;
 
   void answer(const agent::QueryStore& query, Answer then) override {
-    if (!servers_) return then(base::unavailable("its store still starts"));
+    if (!servers_ || !started_) return then(base::unavailable("its store still starts"));
+    if (!query.save.empty()) return servers_->save_part(query.save, std::move(then));
     if (query.servers != 0) return then(servers_->resize(query.servers));
     then(servers_->status_json());
   }
@@ -65,18 +67,23 @@ class HostStore final : public agent::Store {
 
   void start(Memory memory) {
     if (events_.over()) return;
-    base::Status why = memory.status();
-    if (why.ok()) {
-      ParameterServer::Events events;
-      events.said = events_.said;
-      events.failed = events_.failed;
-      events.over = events_.over;
-      auto servers = ParameterServer::start(loop_, options_, std::move(events), std::move(*memory));
-      why = servers.status();
-      if (why.ok()) servers_ = std::move(*servers);
-    }
+    if (!memory.ok()) return tell_started(memory.status());
+    ParameterServer::Events events;
+    events.said = events_.said;
+    events.failed = events_.failed;
+    events.over = events_.over;
+    events.loaded = [this](const base::Status& status) { tell_started(status); };
+    auto servers = ParameterServer::start(loop_, options_, std::move(events), std::move(*memory));
+    if (!servers.ok()) return tell_started(servers.status());
+    servers_ = std::move(*servers);
+    if (!servers_->checkpoints()) tell_started({});  // else once its tables are loaded
+  }
+
+  void tell_started(const base::Status& why) {
+    started_ = why.ok();
+    if (!why.ok()) return events_.started({why, {}, {}, 0});
     events_.started(
-        {why, servers_ ? servers_->gateway_address() : std::string(), options_.memory_socket});
+        {{}, servers_->gateway_address(), options_.memory_socket, servers_->tables_version()});
   }
 
   boost::asio::io_context& loop_;
@@ -84,7 +91,20 @@ class HostStore final : public agent::Store {
   const Events events_;
   const std::shared_ptr<Reserving> reserving_;
   std::unique_ptr<ParameterServer> servers_;  // null: it has not started
+  bool started_ = false;                      // it serves
 };
+
+// Of a store that writes parts of checkpoints, when it is asked to.
+std::optional<TableCheckpointOptions> checkpoints_of(const agent::StartStore& order,
+                                                     const std::string& program) {
+  if (order.directory.empty()) return std::nullopt;
+  TableCheckpointOptions out;
+  out.plan.directory = order.directory;
+  out.plan.job = order.owner;
+  if (!order.resume.empty()) out.plan.resume = spec::Resume{.path = order.resume};
+  out.program = program;
+  return out;
+}
 
 }  // namespace
 
@@ -108,7 +128,7 @@ agent::StoreFactory host_stores(HostStoreOptions options) {
                                .servers = order.servers,
                                .most_servers = order.most_servers,
                                .hang_timeout = order.hang_timeout,
-                               .checkpoints = {}},
+                               .checkpoints = checkpoints_of(order, options.persist)},
         std::move(events));
   };
 }

@@ -10,6 +10,7 @@ namespace regroup::job {
 
 struct HostStoreOptions {
   std::string program;            // path of regroup-ps
+  std::string persist;            // path of regroup-persist
   spec::Environment environment;  // its
   std::string memory_socket;      // where members of this host get the memory
 };

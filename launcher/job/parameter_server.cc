@@ -294,15 +294,17 @@ base::Result<std::unique_ptr<ParameterServer>> ParameterServer::start(
   out->view_ = collective::ps::place_shards(
                    {}, servers, std::vector<collective::ps::ShardLoad>(out->shards_.size()))
                    .view;
-  if (out->options_.checkpoints) out->make_checkpoints();
-  if (!out->resumes()) {
+  if (out->options_.checkpoints) REGROUP_RETURN_IF_ERROR(out->make_checkpoints());
+  const bool part = out->checkpoints_ && out->options_.store > 0;
+  if (!out->resumes() && !part) {
     REGROUP_RETURN_IF_ERROR(out->start_servers());
     return out;
   }
-  out->checkpoints_->load([self = out.get()](const base::Status& status) {
+  const auto loaded = [self = out.get()](const base::Status& status) {
     if (self->events_.over()) return;
     self->events_.loaded(status.ok() ? self->start_servers() : status);
-  });
+  };
+  part ? out->checkpoints_->prepare(loaded) : out->checkpoints_->load(loaded);
   return out;
 }
 
@@ -318,17 +320,30 @@ base::Status ParameterServer::start_servers() {
   return {};
 }
 
-void ParameterServer::make_checkpoints() {
+base::Status ParameterServer::make_checkpoints() {
   TableCheckpointOptions options = *options_.checkpoints;
+  if (options_.stores > 1) {
+    options.part = {.number = options_.store, .of = options_.stores, .shards = 0};
+    ParameterServerOptions store = options_;
+    for (store.store = 0; store.store < store.stores; ++store.store) {
+      REGROUP_ASSIGN_OR_RETURN(const auto memory, memory_spec(store));
+      options.part.shards += memory.shards;
+    }
+  }
   options.memory = collective::ps::to_text(memory_.get());
   options.descriptors = descriptors_of(memory_.get());
   std::ranges::sort(options.descriptors);
   checkpoints_ = std::make_unique<TableCheckpoints>(
       loop_, std::move(options),
-      TableCheckpoints::Events{events_.said, [this] { return tables_version(); }});
+      TableCheckpoints::Events{events_.said, [this] { return tables_version(); }, events_.others});
+  return {};
 }
 
-// Pushes that are applied, and ranges, neither of which ever gets fewer.
+void ParameterServer::save_part(const std::string& description, TableCheckpoints::Saved then) {
+  if (checkpoints_) return checkpoints_->save_part(description, std::move(then));
+  then(base::invalid_argument("this store writes no checkpoints"));
+}
+
 std::uint64_t ParameterServer::tables_version() const {
   std::uint64_t out = 0;
   for (const collective::ps::MappedShard& shard : shards_) {
@@ -538,13 +553,13 @@ void ParameterServer::answer_word() {
 // Answers once the checkpoint is on the disk.
 void ParameterServer::save_for(base::Fd asker) {
   const auto answer = answer_to(std::move(asker));
-  if (checkpoints_ && options_.checkpoints->plan.every > 0 && !servers_.empty())
+  const bool loads = servers_.empty() || (checkpoints_ && !checkpoints_->ready());
+  if (checkpoints_ && options_.checkpoints->plan.every > 0 && !loads)
     return checkpoints_->save(answer);
   answer(base::invalid_argument(
       !checkpoints_ ? "checkpoint save: this job has no directory; start it with --checkpoint DIR"
-      : servers_.empty()
-          ? "checkpoint save: the job still loads its tables"
-          : "checkpoint save: this job writes no checkpoints (--checkpoint-interval 0)"));
+      : loads       ? "checkpoint save: the job still loads its tables"
+                    : "checkpoint save: this job writes no checkpoints (--checkpoint-interval 0)"));
 }
 
 void ParameterServer::on_end(Server& server, int wait_status) {

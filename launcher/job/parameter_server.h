@@ -101,12 +101,14 @@ class ParameterServer {
     // No member needs a server any more, so none is started. While a job ends, members may still
     // push.
     std::function<bool()> over;
-    // The tables of a checkpoint are in the memory, and servers are started; or why not.
+    // The tables of a checkpoint are in the memory, and servers are started; or why not. Of a store
+    // on another host than the launcher's that writes parts of checkpoints also without tables.
     std::function<void(const base::Status&)> loaded = {};
     // Of a job with several stores: `answer` gets what `regroup status` and `regroup resize` are
     // told. None: what this store alone says.
     std::function<void(std::string own, std::function<void(const std::string&)> answer)> status =
         {};
+    OtherParts others = {};  // the same for their parts of checkpoints
     using ResizeAnswer = std::function<void(const base::Result<std::string>&)>;
     std::function<void(std::uint32_t servers, ResizeAnswer answer)> resize = {};
   };
@@ -136,6 +138,10 @@ class ParameterServer {
   [[nodiscard]] const std::string& gateway_address() const { return gateway_address_; }
   // Null if nothing is saved or loaded.
   [[nodiscard]] TableCheckpoints* checkpoints() { return checkpoints_.get(); }
+  // As TableCheckpoints has it; kInvalidArgument: the job writes no checkpoints.
+  void save_part(const std::string& description, TableCheckpoints::Saved then);
+  // Pushes that are applied, and ranges, neither of which ever gets fewer.
+  [[nodiscard]] std::uint64_t tables_version() const;
   // True if the job resumes from a checkpoint.
   [[nodiscard]] bool resumes() const {
     return options_.checkpoints && options_.checkpoints->plan.resume.has_value();
@@ -179,9 +185,8 @@ class ParameterServer {
   [[nodiscard]] base::Status listen();
   void give_status(base::Fd asker);
   [[nodiscard]] base::Status open_gateway();
-  void make_checkpoints();
+  [[nodiscard]] base::Status make_checkpoints();
   [[nodiscard]] base::Status start_servers();
-  [[nodiscard]] std::uint64_t tables_version() const;
   // What messages call it.
   [[nodiscard]] std::string name_of(const Server& server) const;
   [[nodiscard]] base::Status start_server(Server& server);

@@ -126,12 +126,17 @@ base::Status RoleJob::start_parameter_server() {
   };
   events.loaded = [this](const base::Status& status) {
     if (!status.ok()) return agent_.fail_start("--checkpoint: " + status.message());
-    perform(rules_.start());
+    if (options_.other_stores.empty() || (other_stores_ && other_stores_->started()))
+      start_members();
   };
   if (!options_.other_stores.empty()) {
     events.status = [this](std::string own, const auto& answer) {
       other_stores_ ? other_stores_->status(std::move(own), answer) : answer(own);
     };
+    events.others.save = [this](const auto& description, auto then) {
+      other_stores_->save(description, std::move(then));
+    };
+    events.others.version = [this](auto then) { other_stores_->version(std::move(then)); };
     events.resize = [this](std::uint32_t servers, const auto& answer) {
       other_stores_ ? other_stores_->resize(servers, answer)
                     : answer(base::unavailable("the job still starts"));
@@ -155,14 +160,28 @@ void RoleJob::start_other_stores() {
   order.servers = own.servers;
   order.most_servers = own.most_servers;
   order.hang_timeout = std::chrono::ceil<std::chrono::milliseconds>(own.hang_timeout);
-  const auto to_reserve = std::chrono::seconds(2 * (own.bytes >> 30));
-  other_stores_->start(std::move(order), options_.store_addresses, kStoreLimit + to_reserve);
+  auto limit = kStoreLimit + std::chrono::seconds(2 * (own.bytes >> 30));
+  if (own.checkpoints) {
+    const spec::CheckpointPlan& plan = own.checkpoints->plan;
+    order.directory = plan.directory;
+    order.owner = plan.job;
+    if (plan.resume) {
+      order.resume = plan.resume->path;
+      limit += std::chrono::seconds(60 + 20 * (own.bytes >> 30));
+    }
+  }
+  other_stores_->start(std::move(order), options_.store_addresses, limit);
 }
 
 void RoleJob::on_stores_started(const base::Status& status) {
   if (agent_.ending()) return;
   if (!status.ok()) return agent_.fail_start("--ps-hosts: " + status.message());
-  perform(rules_.start());
+  if (checkpoints() != nullptr) checkpoints()->others_began(other_stores_->version_at_start());
+  if (checkpoints() == nullptr || checkpoints()->ready()) start_members();
+}
+
+void RoleJob::start_members() {
+  if (!agent_.ending()) perform(rules_.start());
 }
 
 void RoleJob::on_store_failed(const std::string& why) {

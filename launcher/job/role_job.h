@@ -71,6 +71,8 @@ class RoleJob final : public agent::AgentJob {
   [[nodiscard]] base::Status hold_here();
   [[nodiscard]] base::Status start_parameter_server();
   void start_other_stores();
+  // Once all stores have their tables.
+  void start_members();
   // The hosts that have a store.
   [[nodiscard]] std::size_t stores() const {
     return parameter_server_ ? options_.other_stores.size() + 1 : 0;

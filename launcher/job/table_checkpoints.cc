@@ -40,12 +40,46 @@ TableCheckpoints::~TableCheckpoints() {
 }
 
 void TableCheckpoints::load(std::function<void(const Status&)> loaded) {
-  run({"load-tables", options_.memory, options_.plan.resume->path}, "",
-      [this, loaded = std::move(loaded)](const Status& status) {
-        saved_version_ = events_.version();
-        loaded_ = status.ok();
-        loaded(status);
+  const collective::ps::TablePart& part = options_.part;
+  std::vector<std::string> words{"load-tables", options_.memory, options_.plan.resume->path};
+  if (part.of > 1) {
+    for (const std::uint32_t number : {part.number, part.of, part.shards})
+      words.push_back(std::to_string(number));
+  }
+  run(std::move(words), "", [this, loaded = std::move(loaded)](const Status& status) {
+    saved_version_ = events_.version();
+    loaded_ = status.ok();
+    loaded(status);
+  });
+}
+
+void TableCheckpoints::prepare(std::function<void(const Status&)> ready) {
+  const spec::CheckpointPlan& plan = options_.plan;
+  run({"owner", plan.directory, plan.job}, "",
+      [this, ready = std::move(ready)](const Status& status) mutable {
+        if (!status.ok()) {
+          return ready(
+              Status(status.code(),
+                     fmt::format(
+                         "--checkpoint {}: expected a directory that all hosts with a store share, "
+                         "got another one here: {}",
+                         options_.plan.directory, status.message())));
+        }
+        options_.plan.resume ? load(std::move(ready)) : ready({});
       });
+}
+
+void TableCheckpoints::save_part(const std::string& description, Saved then) {
+  if (process_) return then(base::unavailable("its part of a checkpoint is still being written"));
+  run({"save-tables", options_.memory}, description + "\n",
+      [then = std::move(then), version = events_.version()](const Status& status) {
+        status.ok() ? then(std::to_string(version)) : then(status);
+      });
+}
+
+void TableCheckpoints::others_began(std::uint64_t version) {
+  others_began_ = true;
+  saved_others_ = version;
 }
 
 void TableCheckpoints::start() {
@@ -57,20 +91,39 @@ void TableCheckpoints::wait_period() {
   period_.async_wait([this](const boost::system::error_code& error) {
     if (error || !process::is_due(period_)) return;
     wait_period();
-    if (!process_ && events_.version() != saved_version_) save([](const auto&) {});
+    if (busy_ || !ready()) return;
+    find_changes([this](bool changed) {
+      if (changed && !busy_ && !over_) save([](const auto&) {});
+    });
   });
 }
 
 void TableCheckpoints::save(Saved saved) {
   next_.push_back(std::move(saved));
-  if (!process_) write();
+  if (!busy_) write();
+}
+
+void TableCheckpoints::find_changes(const std::function<void(bool)>& then) {
+  if (!events_.others.version || events_.version() != saved_version_)
+    return then(events_.version() != saved_version_);
+  events_.others.version([this, then](std::optional<std::uint64_t> version) {
+    then(!version || version != saved_others_);
+  });
 }
 
 void TableCheckpoints::finish(const std::function<void()>& then) {
   process::call_off(period_);
-  if (options_.plan.every == 0 || !loaded_) return then();
-  if (process_) return now_.push_back([this, then](const auto&) { finish(then); });
-  if (events_.version() == saved_version_ && !newest_has_base_) return then();
+  over_ = true;
+  if (options_.plan.every == 0 || !ready()) return then();
+  if (busy_) return now_.push_back([this, then](const auto&) { finish(then); });
+  if (newest_has_base_) return save_last(then);
+  find_changes([this, then](bool changed) {
+    if (busy_) return finish(then);
+    changed ? save_last(then) : then();
+  });
+}
+
+void TableCheckpoints::save_last(const std::function<void()>& then) {
   last_ = true;
   save([this, then](const base::Result<std::string>& saved) {
     if (!saved.ok()) unsaved_ = "the tables are not saved: " + saved.status().message();
@@ -79,22 +132,45 @@ void TableCheckpoints::finish(const std::function<void()>& then) {
 }
 
 base::Duration TableCheckpoints::still_needs() const {
-  return process_ ? base::Duration(kSilence) : base::Duration::zero();
+  return busy_ ? base::Duration(kSilence) : base::Duration::zero();
 }
 
 void TableCheckpoints::write() {
   now_ = std::exchange(next_, {});
+  busy_ = true;
   ++attempts_;
   committed_ = false;
   // Never a number that was tried: a writer may have died between its commit and its answer.
   writing_ = std::max(newest_, writing_) + 1;
   writing_version_ = events_.version();
-  run({"save-tables", options_.memory}, description() + "\n",
-      [this](const Status& status) { on_written(status); });
+  if (!events_.others.save) {
+    return run({"save-tables", options_.memory}, description(0) + "\n",
+               [this](const Status& status) { on_written(status); });
+  }
+  open_parts_ = 2;
+  part_error_ = {};
+  run({"save-tables", options_.memory}, description(0) + "\n",
+      [this](const Status& status) { on_part(status); });
+  events_.others.save([this](std::size_t store) { return description(store); },
+                      [this](const base::Result<std::uint64_t>& version) {
+                        if (version.ok()) writing_others_ = *version;
+                        on_part(version.status());
+                      });
 }
 
-std::string TableCheckpoints::description() const {
+// Nothing is committed before each host has said that its part is on the disk.
+void TableCheckpoints::on_part(const Status& status) {
+  if (part_error_.ok()) part_error_ = status;
+  if (--open_parts_ > 0) return;
+  committed_ = false;  // the writer of this store's part has printed the step, too
+  if (!part_error_.ok()) return on_written(part_error_);
+  run({"join-tables"}, description(options_.part.of) + "\n",
+      [this](const Status& joined) { on_written(joined); });
+}
+
+std::string TableCheckpoints::description(std::size_t writer) const {
   const spec::CheckpointPlan& plan = options_.plan;
+  const bool parts = options_.part.of > 1;
   const nlohmann::json out{{"directory", plan.directory},
                            {"uuid", fmt::format("{}-{}", plan.job, attempts_)},
                            {"step", writing_},
@@ -103,7 +179,10 @@ std::string TableCheckpoints::description() const {
                            {"shards", 1},
                            {"keep_last", plan.keep_last},
                            {"keep_every", plan.keep_every},
-                           {"base", last_ ? 0 : base_},
+                           {"base", last_ || parts ? 0 : base_},
+                           {"writer", writer},
+                           {"writers", parts ? options_.part.of + 1 : 1},
+                           {"commit", writer == options_.part.of || !parts},
                            {"tensors", nlohmann::json::array()}};
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -113,9 +192,10 @@ void TableCheckpoints::on_written(const Status& status) {
       status.ok() ? base::internal_error("regroup-persist has written nothing") : status;
   if (committed_) {  // what fails after that undoes nothing
     const std::chrono::duration<double> time = base::SystemClock().now() - began_;
-    newest_has_base_ = base_ != 0 && !last_;
+    newest_has_base_ = base_ != 0 && !last_ && options_.part.of == 1;
     newest_ = base_ = writing_;
     saved_version_ = writing_version_;
+    saved_others_ = writing_others_;
     answer = fmt::format("checkpoint of step {}: in {} after {:.2f} s", newest_,
                          options_.plan.directory, time.count());
     if (!options_.quiet) events_.said(*answer);
@@ -124,8 +204,9 @@ void TableCheckpoints::on_written(const Status& status) {
     events_.said(fmt::format("the checkpoint of step {} failed, the previous one is kept: {}",
                              writing_, answer.status().message()));
   }
+  busy_ = false;
   for (const Saved& saved : std::exchange(now_, {})) saved(answer);
-  if (!process_ && !next_.empty()) write();
+  if (!busy_ && !next_.empty()) write();
 }
 
 void TableCheckpoints::run(std::vector<std::string> words, const std::string& input, Ended ended) {

@@ -178,10 +178,6 @@ def test_what_cannot_be_is_refused(hosts: Hosts):
             "--ps-hosts 3: expected a server for each host, --role ps=3 or more, got 2",
         ),
         (
-            ["--role", "ps=3", *served, "--ps-hosts", "2", "--checkpoint", "/tmp/x"],
-            "--checkpoint: not with --ps-hosts 2: only tables of one host are saved",
-        ),
-        (
             ["--role", "ps=2", "--role", "worker=1", "--ps-hosts", "2"],
             "--ps-hosts: expected --ps-memory BYTES and a role ps",
         ),
