@@ -21,8 +21,8 @@ loop=1 takes two optimizers, a scaler, for which the gradient of step 7 overflow
 evaluation and callbacks.
 layers=1 trains a model with a weight in two layers, and unfreezes and freezes parameters; layers=2
 compiles that model.
-changes=1 adds a layer after step 6 and replaces one after step 13; kill=MEMBER,6 is within that
-change; differ=MEMBER adds another layer than the others.
+changes=1 adds a layer after step 6 (with prepare: 7) and replaces one after step 13 (15);
+kill=MEMBER,6 (7) is within the first change; differ=MEMBER adds another layer than the others.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
 learner=STEP: rank 0 asks for a second member then and goes on, slowly until that has joined.
@@ -386,6 +386,59 @@ def train_layers():
     return session, [layers, optimizer]
 
 
+def loop_changed(layers, optimizer, changes, reserve):
+    session = regroup.torch.join(
+        layers,
+        optimizer,
+        Samples(),
+        batch_size=24,
+        epochs=10,
+        changes=changes,
+        reserve=reserve,
+    )
+    now["session"] = session
+    for step in session:
+        now.update(step=step.number, fetched=0)
+        for x, y in step:
+            step.backward(nn.functional.mse_loss(layers(x)[:, 0], y))
+        step.apply()
+        if step.number == 6:
+            now["fetched"] = 0
+            session.change("deepen", width=5 if faults.get("differ") != (member,) else 7)
+        if step.number == 13:
+            session.change("replace_last")
+        after(session, step.number)
+    session.finish()
+    return session
+
+
+def loop_prepared(layers, optimizer, changes, reserve):
+    """One change is after the last shard of a step, the other between two epochs."""
+    _, batch = faults["prepare"]
+    ddp, optimizer, loader = regroup.torch.prepare(
+        layers,
+        optimizer,
+        DataLoader(Samples(), batch, shuffle=True),
+        epochs=10,
+        changes=changes,
+        reserve=reserve,
+    )
+    session = now["session"] = loader.session
+    for epoch in loader.epochs():
+        for x, y in loader:
+            now["step"] = loader.step
+            nn.functional.mse_loss(ddp(x)[:, 0], y).backward()
+            optimizer.step()
+            if not loader.sync_gradients:
+                continue
+            if loader.step == 7:
+                session.change("deepen", width=5)
+            after(session, loader.step)
+        if epoch == 4:
+            session.change("replace_last")
+    return session
+
+
 def train_changed():
     """A network that grows: what the layers of a step are, a new member learns from the state."""
     layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
@@ -405,28 +458,12 @@ def train_changed():
         layers[-1] = nn.Linear(8, 1, bias=False)
         group.extend(layers[-1].parameters())
 
-    session = regroup.torch.join(
-        layers,
-        optimizer,
-        Samples(),
-        batch_size=24,
-        epochs=10,
-        changes={"deepen": deepen, "replace_last": replace_last},
-        reserve=faults.get("reserve", (600,))[0],
-    )
-    now["session"] = session
-    for step in session:
-        now.update(step=step.number, fetched=0)
-        for x, y in step:
-            step.backward(nn.functional.mse_loss(layers(x)[:, 0], y))
-        step.apply()
-        if step.number == 6:
-            now["fetched"] = 0
-            session.change("deepen", width=5 if faults.get("differ") != (member,) else 7)
-        if step.number == 13:
-            session.change("replace_last")
-        after(session, step.number)
-    session.finish()
+    changes = {"deepen": deepen, "replace_last": replace_last}
+    reserve = faults.get("reserve", (600,))[0]
+    if "prepare" in faults:
+        session = loop_prepared(layers, optimizer, changes, reserve)
+    else:
+        session = loop_changed(layers, optimizer, changes, reserve)
     assert [len(group["params"]) for group in optimizer.param_groups] == [5, 6]
     assert set(optimizer.state) == set(layers.parameters())
     return session, [layers, optimizer]
@@ -492,11 +529,11 @@ def tensors_of(one):
 
 
 for name, train in (
+    ("changes", train_changed),
     ("prepare", train_prepared),
     ("gan", train_gan),
     ("optimizers", train_with_each_optimizer),
     ("layers", train_layers),
-    ("changes", train_changed),
 ):
     if name in faults:
         session, objects = train()

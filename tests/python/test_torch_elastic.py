@@ -435,18 +435,21 @@ def test_other_trainings_give_equal_weights_whatever_happens(train, tmp_path, wh
 
 
 @pytest.mark.parametrize(
-    "faults",
+    ("loop", "members", "faults"),
     [
-        ["kill=0,6", "grow=9,3", "leave=2,14"],
-        ["device=1", "leave=1,6", "grow=15,2"],
+        ([], 3, ["kill=0,6", "grow=9,3", "leave=2,14"]),
+        ([], 2, ["device=1", "leave=1,6", "grow=15,2"]),
+        (["prepare=0,5"], 2, ["kill=1,7", "grow=18,2"]),
     ],
-    ids=["between the changes", "after them, on a device"],
+    ids=["between the changes", "after them, on a device", "after them, prepared"],
 )
-def test_a_model_that_grows_has_equal_weights_whatever_happens(train, one_member, faults):
+def test_a_model_that_grows_has_equal_weights_whatever_happens(
+    train, one_member, loop, members, faults
+):
     """A member is killed within a change, or leaves with it; one joins between two changes, or
     after both. How much is reserved, changes nothing."""
-    expected = one_member("changes=1")
-    outcome = train(3 if "kill=0,6" in faults else 2, "changes=1", "reserve=223", *faults)
+    expected = one_member("changes=1", *loop)
+    outcome = train(members, "changes=1", "reserve=223", *loop, *faults)
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
     assert outcome.digests == expected.digests, outcome.text
     assert outcome.ledger == expected.ledger
