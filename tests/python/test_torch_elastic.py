@@ -438,21 +438,29 @@ def test_other_trainings_give_equal_weights_whatever_happens(train, tmp_path, wh
     ("loop", "members", "faults"),
     [
         ([], 3, ["kill=0,6", "grow=9,3", "leave=2,14"]),
-        ([], 2, ["device=1", "leave=1,6", "grow=15,2"]),
         (["prepare=0,5"], 2, ["kill=1,7", "grow=18,2"]),
     ],
-    ids=["between the changes", "after them, on a device", "after them, prepared"],
+    ids=["between the changes", "after them, prepared"],
 )
 def test_a_model_that_grows_has_equal_weights_whatever_happens(
     train, one_member, loop, members, faults
 ):
-    """A member is killed within a change, or leaves with it; one joins between two changes, or
-    after both. How much is reserved, changes nothing."""
+    """A member is killed within a change; one joins between two changes, or after both. How much
+    is reserved, changes nothing."""
     expected = one_member("changes=1", *loop)
     outcome = train(members, "changes=1", "reserve=223", *loop, *faults)
     assert (outcome.status, outcome.members) == (0, 2), outcome.text
     assert outcome.digests == expected.digests, outcome.text
     assert outcome.ledger == expected.ledger
+
+
+def test_a_model_that_grows_on_gpus_has_equal_weights(train, one_member, fake_gpu):
+    """Plane cuda, over the fake driver: a member leaves with a change, one joins after both."""
+    faults = ["leave=1,6", "grow=15,2"]
+    options = ("--plane", "cuda")
+    outcome = train(2, "changes=1", *faults, options=options, ledger=False, environment=fake_gpu)
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one_member("changes=1").digests, outcome.text
 
 
 def test_a_model_that_grows_goes_on_from_checkpoints(train, one_member, tmp_path):
