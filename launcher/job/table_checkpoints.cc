@@ -163,9 +163,9 @@ void TableCheckpoints::on_part(const Status& status) {
   if (part_error_.ok()) part_error_ = status;
   if (--open_parts_ > 0) return;
   committed_ = false;  // the writer of this store's part has printed the step, too
-  if (!part_error_.ok()) return on_written(part_error_);
+  // After an error: removes the parts that are there.
   run({"join-tables"}, description(options_.part.of) + "\n",
-      [this](const Status& joined) { on_written(joined); });
+      [this](const Status& joined) { on_written(part_error_.ok() ? joined : part_error_); });
 }
 
 std::string TableCheckpoints::description(std::size_t writer) const {
@@ -182,7 +182,7 @@ std::string TableCheckpoints::description(std::size_t writer) const {
                            {"base", last_ || parts ? 0 : base_},
                            {"writer", writer},
                            {"writers", parts ? options_.part.of + 1 : 1},
-                           {"commit", writer == options_.part.of || !parts},
+                           {"commit", !parts || (writer == options_.part.of && part_error_.ok())},
                            {"tensors", nlohmann::json::array()}};
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -6,10 +6,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from hosts import ROOT, Host, Hosts, until
-from test_ps_hosts import MEMBER, counts_are_exact, end_of, served
+from test_ps_hosts import MEMBER, PYTHON, counts_are_exact, end_of, served
 from test_run import REGROUP, nothing_is_left, run, start  # noqa: F401
 
 TABLES = ROOT / "build/tests/bin/ps_tables"
@@ -73,11 +74,17 @@ def test_hosts_that_do_not_share_the_directory_are_named(hosts: Hosts):
     assert done.status != 0 and said in done.err, done.err
 
 
+def comm(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    return ""
+
+
 def stopped(host: Host) -> int:
     """A writer of a host that is stopped while it works; 0: none was met."""
     for pid in host.pids() if "regroup-persist" in host.names() else []:
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text() == "regroup-persist\n":
+            if comm(pid) == "regroup-persist":
                 os.kill(pid, signal.SIGSTOP)
                 state = until(
                     lambda: re.search(r"State:\s([TtZX])", Path(f"/proc/{pid}/status").read_text()),  # noqa: B023
@@ -138,6 +145,83 @@ def test_kills_during_saves_cost_no_push_and_leave_the_last_one_whole(hosts: Hos
     assert asking.returncode != 0, out
     assert "host node3: regroup-persist: killed by signal 9" in err, err
     assert steps(directory) == before
+    assert not list(directory.glob(".stage-*")), "the parts of the others"
     verified(hosts, directory)
     end.touch()
     counts_are_exact(job)
+
+
+def test_a_lost_store_leaves_the_last_checkpoint_whole(hosts: Hosts):
+    directory, never = hosts.folder / "lost", hosts.folder / "never"
+    job = start(hosts, *on(3, "3", directory), str(TABLES), "0", "8", str(never))
+    out = job.stdout.readline()
+    saved(hosts, 1)
+    asking, writer = save_with_stopped_writer(hosts, hosts[2])
+    before = steps(directory)
+    agents = [pid for pid in hosts[2].pids() if comm(pid) == "regroup-agent"]
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+    assert agents and asking.wait(120) != 0
+    _, err = job.communicate(timeout=180)
+    assert job.returncode != 0 and "whose tables there are lost" in err, err
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(writer, signal.SIGCONT)  # if it outlives its agent, it may commit nothing
+    assert steps(directory) == before
+    verified(hosts, directory)
+    assert trained(hosts, on(2, "2", directory), 8, 8) == digest(out)
+
+
+# Pushes one to the table that the newest note names, in mode ssp.
+TURNS = """
+import os, pathlib, sys, time
+import numpy as np
+import regroup.ps as ps
+folder, rank = pathlib.Path(sys.argv[1]), int(os.environ["RANK"])
+client = ps.join(mode="ssp", staleness=2, deadline=120)
+tables = [client.table(f"t{i}", dim=1, rows=1, optimizer=ps.Sum()) for i in range(8)]
+if (folder / "end").exists():
+    if rank == 0:
+        print([int(table.pull([0])[0, 0]) for table in tables])
+    sys.exit()
+pushed = 0
+deadline = time.monotonic() + 150
+for turn in client:
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+    if rank == 0 and (folder / f"push-{pushed}").exists():
+        for i in (folder / f"push-{pushed}").read_text().split():
+            tables[int(i)].push([0], np.ones((1, 1), np.float32))
+        client.flush()
+        (folder / f"pushed-{pushed}").touch()
+        pushed += 1
+"""
+
+
+def test_changes_of_another_host_alone_are_saved_by_a_period_and_at_the_end(hosts: Hosts):
+    folder, directory = hosts.folder / "turns", hosts.folder / "turns-saved"
+    folder.mkdir()
+    words = [*on(2, "2", directory, workers=2), "--checkpoint-interval", "1s"]
+    program = [sys.executable, "-c", TURNS, str(folder)]
+    job = start(hosts, *words, *program, env=PYTHON)
+
+    def push(number: int, text: str) -> None:
+        (folder / "note").write_text(text)
+        (folder / "note").rename(folder / f"push-{number}")
+        until((folder / f"pushed-{number}").exists, "a push")
+
+    push(0, "0 1 2 3 4 5 6 7")
+    there = {one["host"]: one["tables"] for one in served(hosts[0])["servers"]}
+    far = next(i for i in range(8) if f"t{i}" in there["node2"])
+    assert there["node1"].keys().isdisjoint({f"t{far}"})
+    until(lambda: steps(directory), "a checkpoint")
+    before = control(hosts, "checkpoint", "save")
+    last = int(re.search(r"checkpoint of step (\d+): in", before.stdout)[1])
+    push(1, str(far))
+    until(lambda: steps(directory)[-1] > last, "a checkpoint after a change on node2")
+    push(2, str(far))
+    os.kill(Host.inner(job), signal.SIGINT)
+    _, err = job.communicate(timeout=180)
+    assert job.returncode != 0 and "not saved" not in err, err
+    (folder / "end").touch()
+    out, _ = end_of(start(hosts, *on(1, "1", directory, workers=2), *program, env=PYTHON))
+    assert out.strip() == str([3 if i == far else 1 for i in range(8)]), out

@@ -10,7 +10,7 @@
 //   With "commit" false: one part of a checkpoint of several stores.
 // join-tables < DESCRIPTION
 //   Makes a checkpoint of the parts of all stores, which are writers 0 to `writer` - 1; prints its
-//   step. Ignores the same signals.
+//   step. With "commit" false: removes them. Ignores the same signals.
 // load-tables MEMORY PATH [STORE STORES SHARDS]
 //   Puts the tables of the checkpoint PATH into empty MEMORY, which no server has yet; the ranges
 //   of store STORE, if STORES share them, which have SHARDS together.
@@ -224,10 +224,7 @@ Status save_part(persist::Description& what, persist::TablesImage& image) {
   return {};
 }
 
-Status join_tables() {
-  base::ignore_signals_of_jobs();
-  REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
-  REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
+Status join_parts(persist::Description& what) {
   what.writing.moved = signs_of_life();
   what.writing.commits = false;  // this writer's part is read back with the others
   REGROUP_RETURN_IF_ERROR(check_owner(what));
@@ -253,6 +250,15 @@ Status join_tables() {
   REGROUP_RETURN_IF_ERROR(check_owner(what));
   REGROUP_RETURN_IF_ERROR(store->commit(what.part));
   return tell_committed(what);
+}
+
+Status join_tables() {
+  base::ignore_signals_of_jobs();
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
+  REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
+  const Status status = what.commit ? join_parts(what) : Status();
+  if (!what.commit || !status.ok()) remove_stage(what);  // after a commit it is not there
+  return status;
 }
 
 Status save_tables(std::string_view memory) {
