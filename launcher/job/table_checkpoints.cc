@@ -139,7 +139,7 @@ void TableCheckpoints::write() {
   now_ = std::exchange(next_, {});
   busy_ = true;
   ++attempts_;
-  committed_ = false;
+  committed_ = no_base_ = false;
   // Never a number that was tried: a writer may have died between its commit and its answer.
   writing_ = std::max(newest_, writing_) + 1;
   writing_version_ = events_.version();
@@ -179,7 +179,7 @@ std::string TableCheckpoints::description(std::size_t writer) const {
                            {"shards", 1},
                            {"keep_last", plan.keep_last},
                            {"keep_every", plan.keep_every},
-                           {"base", last_ || parts ? 0 : base_},
+                           {"base", last_ ? 0 : base_},
                            {"writer", writer},
                            {"writers", parts ? options_.part.of + 1 : 1},
                            {"commit", !parts || (writer == options_.part.of && part_error_.ok())},
@@ -192,8 +192,9 @@ void TableCheckpoints::on_written(const Status& status) {
       status.ok() ? base::internal_error("regroup-persist has written nothing") : status;
   if (committed_) {  // what fails after that undoes nothing
     const std::chrono::duration<double> time = base::SystemClock().now() - began_;
-    newest_has_base_ = base_ != 0 && !last_ && options_.part.of == 1;
-    newest_ = base_ = writing_;
+    newest_has_base_ = base_ != 0 && !last_;
+    newest_ = writing_;
+    base_ = no_base_ ? 0 : writing_;
     saved_version_ = writing_version_;
     saved_others_ = writing_others_;
     answer = fmt::format("checkpoint of step {}: in {} after {:.2f} s", newest_,
@@ -235,6 +236,7 @@ void TableCheckpoints::run(std::vector<std::string> words, const std::string& in
 void TableCheckpoints::on_line(std::string_view line, bool error) {
   expect_sign();
   if (error) return writer::add_error(line, &errors_);
+  if (line == "no base") no_base_ = true;
   if (writing_ > 0 && line == std::to_string(writing_)) committed_ = true;
 }
 

@@ -31,7 +31,9 @@ std::string ranges_text(const TablesImage& image) {
   Json ranges = Json::object();
   for (const RangeCopy& copy : image.copies)
     ranges[copy.spec.name].push_back({copy.range.first, copy.positions.size()});
-  const Json out{{"tables", Json::parse(image.specs)}, {"ranges", std::move(ranges)}};
+  const Json out{{"tables", Json::parse(image.specs)},
+                 {"ranges", std::move(ranges)},
+                 {"changes", image.changes}};
   return out.dump();
 }
 
@@ -44,6 +46,7 @@ base::Result<TablesJoin> TablesJoin::of(std::span<const std::string> texts) {
       const Json json = Json::parse(texts[store]);
       const Json& ranges = json.at("ranges");
       if (!ranges.is_object()) return base::data_loss("ranges of a part: expected an object");
+      out.changes_ |= json.at("changes").get<bool>();
       REGROUP_ASSIGN_OR_RETURN(const auto specs, specs_of(json.at("tables").dump()));
       for (const TableSpec& spec : specs) {
         Table& table = out.tables_[spec.name];
@@ -60,7 +63,9 @@ base::Result<TablesJoin> TablesJoin::of(std::span<const std::string> texts) {
       return base::data_loss(fmt::format("ranges of a part: malformed: {}", error.what()));
     }
   }
-  std::erase_if(out.tables_, [&](const auto& of) { return holders[of.first] < texts.size(); });
+  out.left_out_ = std::erase_if(out.tables_, [&](const auto& of) {
+                    return holders[of.first] < texts.size();
+                  }) > 0;
   for (auto& [name, table] : out.tables_) {
     out.specs_.push_back(table.spec);
     std::vector<RangeRows*> all;
@@ -76,9 +81,13 @@ base::Result<TablesJoin> TablesJoin::of(std::span<const std::string> texts) {
   return out;
 }
 
-Status TablesJoin::settle(std::vector<checkpoint::Manifest>& parts) const {
+Status TablesJoin::settle(std::vector<checkpoint::Manifest>& parts, proto::Step base) const {
   for (std::size_t store = 0; store < stores_; ++store)
     REGROUP_RETURN_IF_ERROR(settle_part(store, parts.at(store)));
+  for (checkpoint::Manifest& part : parts) {
+    part.content = changes_ ? checkpoint::Content::kTableChanges : checkpoint::Content::kTables;
+    part.base = changes_ ? base : 0;
+  }
   // A tensor without rows has one piece, not one of each store.
   std::map<std::string, bool> there;
   for (checkpoint::Manifest& part : parts) {

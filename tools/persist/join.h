@@ -30,10 +30,15 @@ class TablesJoin {
   // no push to it was acknowledged before the last store was copied, so it is left out.
   [[nodiscard]] const std::vector<collective::ps::TableSpec>& specs() const { return specs_; }
 
-  // Puts the shapes and boxes of parts right, `parts[i]` that of store i; further parts are left as
-  // they are. Tables that are left out become bytes that belong to no tensor. kDataLoss: a part is
-  // not what its text says.
-  [[nodiscard]] base::Status settle(std::vector<checkpoint::Manifest>& parts) const;
+  // True if there is such a table: parts have noted its rows as saved, so no checkpoint of changes
+  // may follow.
+  [[nodiscard]] bool left_out() const { return left_out_; }
+
+  // Puts the shapes and boxes of parts right, `parts[i]` that of store i, and says in all, in
+  // further ones, too, whether they have all rows or what has changed since `base`. Tables that are
+  // left out become bytes that belong to no tensor. kDataLoss: a part is not what its text says.
+  [[nodiscard]] base::Status settle(std::vector<checkpoint::Manifest>& parts,
+                                    proto::Step base = 0) const;
 
  private:
   struct RangeRows {
@@ -51,6 +56,8 @@ class TablesJoin {
   std::vector<collective::ps::TableSpec> specs_;  // by name
   std::map<std::string, Table, std::less<>> tables_;
   std::size_t stores_ = 0;
+  bool changes_ = false;  // a part has only what changed
+  bool left_out_ = false;
 };
 
 }  // namespace regroup::persist

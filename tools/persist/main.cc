@@ -10,7 +10,8 @@
 //   With "commit" false: one part of a checkpoint of several stores.
 // join-tables < DESCRIPTION
 //   Makes a checkpoint of the parts of all stores, which are writers 0 to `writer` - 1; prints its
-//   step. With "commit" false: removes them. Ignores the same signals.
+//   step, and before it "no base" if the next one must not be one of changes. With "commit" false:
+//   removes them. Ignores the same signals.
 // load-tables MEMORY PATH [STORE STORES SHARDS]
 //   Puts the tables of the checkpoint PATH into empty MEMORY, which no server has yet; the ranges
 //   of store STORE, if STORES share them, which have SHARDS together.
@@ -40,6 +41,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -195,6 +197,8 @@ std::optional<persist::TablesBase> base_of(const persist::Description& what) {
   persist::TablesBase out{.step = what.base};
   for (std::size_t i = 1; i < chain->size(); ++i)
     out.changed_bytes += bytes_of_files((*chain)[i].manifest());
+  if (!what.commit)
+    out.changed_bytes /= std::max(what.part.writers, 2U) - 1;  // of one of the stores, about
   return out;
 }
 
@@ -220,6 +224,9 @@ Status save_part(persist::Description& what, persist::TablesImage& image) {
                                                      /*durable=*/true));
   const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
   REGROUP_RETURN_IF_ERROR(store->write(what.part));
+  // Before the commit, after which this process is gone. If there is none, no checkpoint ever names
+  // this step as its base, and the next part has all rows.
+  note_saved(image, what.part.about.step);
   fmt::print("{}\n", what.part.about.step);
   return {};
 }
@@ -236,7 +243,7 @@ Status join_parts(persist::Description& what) {
   }
   REGROUP_ASSIGN_OR_RETURN(const auto join, persist::TablesJoin::of(texts));
   what.writing.settle = [&](std::vector<checkpoint::Manifest>& parts) {
-    return join.settle(parts);
+    return join.settle(parts, what.base);
   };
   const std::string specs = persist::to_json(join.specs());
   what.part.about.content = checkpoint::Content::kTables;
@@ -249,6 +256,7 @@ Status join_parts(persist::Description& what) {
   REGROUP_RETURN_IF_ERROR(store->write(what.part));
   REGROUP_RETURN_IF_ERROR(check_owner(what));
   REGROUP_RETURN_IF_ERROR(store->commit(what.part));
+  if (join.left_out()) fmt::print("no base\n");
   return tell_committed(what);
 }
 

@@ -191,7 +191,8 @@ base::Result<std::optional<std::vector<RangeToCopy>>> changes_to_copy(
   if (changed > all / 2) return std::optional<std::vector<RangeToCopy>>();
   for (RangeToCopy& one : out) {
     REGROUP_ASSIGN_OR_RETURN(const TableSpec spec, spec_of(*one.header));
-    if (spec.kind == TableKind::kDense) one.left_out = !dense[spec.name];
+    // With several stores another one may have the part that has changed.
+    if (spec.kind == TableKind::kDense && spec.part.of == 1) one.left_out = !dense[spec.name];
   }
   return std::optional(std::move(out));
 }

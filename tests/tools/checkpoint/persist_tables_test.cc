@@ -106,7 +106,7 @@ TEST(TablesImage, PiecesCoverEachTensorInTheOrderOfPositions) {
 
 // As a writer notes where its pieces are in its file.
 checkpoint::Manifest part_of(const TablesImage& image, const std::string& file) {
-  checkpoint::Manifest out{.content = checkpoint::Content::kTables};
+  checkpoint::Manifest out{.step = 7, .content = checkpoint::Content::kTables};
   out.files = {{.name = file}};
   for (const checkpoint::CheckpointPiece& piece : image.pieces) {
     if (piece.name == kSpecsName) continue;
@@ -143,16 +143,20 @@ TEST(TablesJoin, MakesTensorsOfAllStoresAndLeavesOutWhatOneDoesNotHave) {
   copies[1].push_back(initial_copy(early, {0, 9}, 7));
   std::vector<TablesImage> images;
   for (auto& of_store : copies) images.push_back(image_of(std::move(of_store)));
+  images[1].changes = true;
   const std::vector<std::string> texts{ranges_text(images[0]), ranges_text(images[1])};
   const auto join = TablesJoin::of(texts);
   ASSERT_TRUE(join.ok()) << join.status().to_string();
   std::vector<std::string> names;
   for (const TableSpec& spec : join->specs()) names.push_back(spec.name);
   EXPECT_EQ(names, (std::vector<std::string>{"tags", "top", "users"}));
+  EXPECT_TRUE(join->left_out());
   std::vector<checkpoint::Manifest> parts{part_of(images[0], "a"), part_of(images[1], "b")};
-  ASSERT_TRUE(join->settle(parts).ok());
+  ASSERT_TRUE(join->settle(parts, 6).ok());
   const auto whole = checkpoint::merge(std::move(parts));  // checks that each byte counts once
   ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  EXPECT_EQ(whole->content, checkpoint::Content::kTableChanges) << "as one part has only these";
+  EXPECT_EQ(whole->base, 6U);
   EXPECT_EQ(tensor_of(*whole, "users/ids").shape, checkpoint::Shape{4});
   std::map<std::uint64_t, std::uint32_t> files;  // by first row
   for (const checkpoint::Piece& piece : tensor_of(*whole, "users/ids").pieces)
@@ -172,11 +176,13 @@ TEST(TablesJoin, RefusesPartsThatDoNotFit) {
   const TablesImage image = image_of(std::move(copies));
   TableSpec other = users();
   other.dim = 3;
-  const std::vector<std::string> differ{ranges_text(image),
-                                        "{\"ranges\":{},\"tables\":" + to_json({{other}}) + "}"};
+  const std::vector<std::string> differ{
+      ranges_text(image),
+      "{\"changes\":false,\"ranges\":{},\"tables\":" + to_json({{other}}) + "}"};
   const auto two = TablesJoin::of(differ);
   EXPECT_EQ(two.status().message(), "table users: two hosts have other specs");
-  for (const char* const text : {"", "{}", "[]", R"({"tables":[]})", R"({"tables":{},"ranges":1})"})
+  for (const char* const text : {"", "{}", "[]", R"({"tables":[],"ranges":{}})",
+                                 R"({"tables":[],"ranges":1,"changes":false})"})
     EXPECT_EQ(TablesJoin::of(std::vector<std::string>{text}).code(), base::Code::kDataLoss) << text;
   const auto join = TablesJoin::of(std::vector{ranges_text(image)});
   ASSERT_TRUE(join.ok());
