@@ -80,6 +80,12 @@ Status DeviceKernels::harvest(const HarvestArguments& arguments, Dtype dtype, St
   return launch(kernel, {blocks, kHarvestThreads}, arguments, stream);
 }
 
+Status DeviceKernels::product(DevicePointer sums, std::uint32_t first_round, std::uint32_t rounds,
+                              Stream stream) const {
+  const ProductArguments arguments{reinterpret_cast<std::uint32_t*>(sums), first_round, rounds};
+  return launch(entry("regroup_product"), {multiprocessors_, kProductThreads}, arguments, stream);
+}
+
 const DeviceKernels::Entry& DeviceKernels::entry(const char* name) const {
   const auto found = std::ranges::find_if(
       entries_, [&](const Entry& entry) { return std::string_view(entry.name) == name; });

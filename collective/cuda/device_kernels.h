@@ -1,7 +1,9 @@
-// The kernels of kernels.cu, loaded by the driver: sums over the canonical tree, and leaves that
-// are filled from gradients. A launch returns at once; no kernel waits for anything.
+// The kernels of kernels.cu, loaded by the driver: sums over the canonical tree, leaves that are
+// filled from gradients, and the product that checks a GPU. A launch returns at once; no kernel
+// waits for anything.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "collective/cuda/driver.h"
 #include "collective/cuda/harvest_kernel.h"
 #include "collective/cuda/kernel_image.h"
+#include "collective/cuda/product_kernel.h"
 #include "collective/cuda/tree_plan.h"
 #include "regroup/operation.h"
 
@@ -33,6 +36,14 @@ class DeviceKernels {
   // kInvalidArgument: `dtype` is neither kFloat32 nor kFloat64. Other errors are the driver's.
   [[nodiscard]] base::Status harvest(const HarvestArguments& arguments, Dtype dtype,
                                      Stream stream) const;
+  // Launches rounds first_round .. first_round + rounds - 1 of the fixed product
+  // (product_kernel.h) on `stream`, a block for each multiprocessor. `sums`: product_words() words
+  // of the device. Errors are the driver's.
+  [[nodiscard]] base::Status product(DevicePointer sums, std::uint32_t first_round,
+                                     std::uint32_t rounds, Stream stream) const;
+  [[nodiscard]] std::size_t product_words() const {
+    return std::size_t{multiprocessors_} * kProductThreads;
+  }
 
  private:
   struct Entry {

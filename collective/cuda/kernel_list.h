@@ -3,6 +3,7 @@
 #pragma once
 
 #include "collective/cuda/harvest_kernel.h"
+#include "collective/cuda/product_kernel.h"
 #include "collective/cuda/tree_kernel.h"
 
 namespace regroup::collective::cuda {
@@ -46,7 +47,8 @@ using EvenTree = TreeShape<kColumn, kColumns, kInputs, kInputs / 4 + 1, kInputs>
   KERNEL(regroup_whole_float16, TreeArguments, Tree<Float32, Float16, AnyTree<4, 4>>)        \
   KERNEL(regroup_whole_bfloat16, TreeArguments, Tree<Float32, Bfloat16, AnyTree<4, 4>>)      \
   KERNEL(regroup_harvest_float32, HarvestArguments, Harvest<Float32, 4>)                     \
-  KERNEL(regroup_harvest_float64, HarvestArguments, Harvest<Float64, 4>)
+  KERNEL(regroup_harvest_float64, HarvestArguments, Harvest<Float64, 4>)                     \
+  KERNEL(regroup_product, ProductArguments, Product)
 
 namespace regroup::collective::cuda {
 

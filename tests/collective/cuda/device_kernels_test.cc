@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "collective/reduce/tree_fold.h"
 #include "tests/collective/cuda/device_sums.h"
 #include "tests/fakes/cuda/process.h"
@@ -39,6 +42,53 @@ TEST(DeviceKernels, NameTheCallThatRefusesThem) {
     EXPECT_THAT(
         kernels.status().message(),
         ::testing::StartsWith("the device kernels cannot be loaded: GPU 0: cuModuleLoadData: "));
+  });
+}
+
+// An element of a matrix of the fixed product, exactly.
+float product_input(std::uint32_t row, std::uint32_t column) {
+  std::uint32_t bits = row * 0x9e3779b1U + column * 0x85ebca77U;
+  bits = (bits ^ bits >> 15) * 0xc2b2ae3dU;
+  return static_cast<float>(static_cast<std::int16_t>(bits >> 16)) / 32768;
+}
+
+// The product of inputs `number`, element by element; a thread's word is of 4 x 4 of them.
+std::vector<std::uint32_t> product_words(std::uint32_t number) {
+  constexpr std::uint32_t kSide = 64, kDepth = 32;
+  std::vector<float> elements(std::size_t{kSide} * kSide);
+  for (std::uint32_t i = 0; i < kSide; ++i)
+    for (std::uint32_t j = 0; j < kSide; ++j)
+      for (std::uint32_t k = number * kDepth; k < (number + 1) * kDepth; ++k)
+        elements[i * kSide + j] += product_input(i, k) * product_input(k, j + 65536);
+  std::vector<std::uint32_t> words(cuda::kProductThreads, 0x811c9dc5U);
+  for (std::uint32_t i = 0; i < kSide; ++i)
+    for (std::uint32_t j = 0; j < kSide; ++j) {
+      std::uint32_t& word = words[i / 4 * 16 + j / 4];
+      word = (word ^ std::bit_cast<std::uint32_t>(elements[i * kSide + j])) * 0x01000193U;
+    }
+  return words;
+}
+
+// Rounds take the four inputs by turns, from any of them on, and add to what is there.
+TEST(DeviceKernels, EachBlockComputesTheFixedProduct) {
+  in_process([] {
+    const Gpu gpu;
+    const auto kernels = cuda::DeviceKernels::load(gpu.driver, kAnyImage);
+    ASSERT_TRUE(kernels.ok()) << kernels.status().message();
+    const std::size_t words = kernels->product_words();
+    ASSERT_GE(words, 2 * cuda::kProductThreads);
+    const cuda::DevicePointer sums = gpu.allocate(words * sizeof(std::uint32_t));
+    const std::span<std::uint32_t> found(reinterpret_cast<std::uint32_t*>(sums), words);
+    std::ranges::fill(found, 5U);
+    ASSERT_TRUE(kernels->product(sums, 3, 6, gpu.stream).ok());
+    ASSERT_EQ(gpu->stream_synchronize(gpu.stream), cuda::DriverResult::kSuccess);
+    std::vector<std::uint32_t> expected(cuda::kProductThreads, 5);
+    for (const std::uint32_t number : {3U, 0U, 1U, 2U, 3U, 0U}) {
+      const std::vector<std::uint32_t> added = product_words(number);
+      for (std::size_t i = 0; i < added.size(); ++i) expected[i] += added[i];
+    }
+    for (std::size_t i = 0; i < found.size(); ++i)
+      ASSERT_EQ(found[i], expected[i % cuda::kProductThreads]) << "word " << i;
   });
 }
 
