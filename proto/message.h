@@ -11,6 +11,7 @@
 
 #include "base/variant.h"
 #include "proto/control_message.h"
+#include "proto/device_health.h"
 #include "proto/device_line.h"
 #include "proto/failure.h"
 #include "proto/node_message.h"
@@ -35,7 +36,8 @@ struct Join {  // first message on the Unix socket
   bool operator==(const Join&) const = default;
 };
 struct Ready {  // the member has mapped the arena and locked its slot: it may be admitted
-  std::optional<PlaneFacts> planes = {};  // empty: of a member whose version has no planes
+  std::optional<PlaneFacts> planes = {};    // empty: of a member whose version has no planes
+  std::optional<DeviceHealth> health = {};  // empty: it has no GPU, or has not checked it
   bool operator==(const Ready&) const = default;
 };
 struct Drained {  // the member was given notice and has reached a step boundary
@@ -63,8 +65,9 @@ struct Excluded {  // the member is not in the World (any more): it must exit wi
 // Agent -> coordinator.
 struct MemberReady {
   SlotIndex slot = 0;
-  Join join;                              // the member's
-  std::optional<PlaneFacts> planes = {};  // as in Ready
+  Join join;                                // the member's
+  std::optional<PlaneFacts> planes = {};    // as in Ready
+  std::optional<DeviceHealth> health = {};  // as in Ready
   bool operator==(const MemberReady&) const = default;
 };
 struct MemberDrained {
@@ -110,6 +113,8 @@ struct Start {
   std::uint32_t rank = 0;  // RANK and WORLD_SIZE at the start of the process
   std::uint32_t world_size = 1;
   std::uint32_t restart = 0;  // number of times the job was relaunched
+  // UUIDs of GPUs of the node that were refused; the member gets others, if there are any.
+  std::vector<std::string> refused_gpus = {};
   bool operator==(const Start&) const = default;
 };
 struct Revoke {

@@ -81,6 +81,18 @@ std::optional<PlaneFacts> from_wire(const std::unique_ptr<fb::PlaneFactsT>& in) 
   return in ? std::optional(from_wire(*in)) : std::nullopt;
 }
 
+std::unique_ptr<fb::DeviceHealthT> to_wire(const std::optional<DeviceHealth>& in) {
+  if (!in) return nullptr;
+  auto out = std::make_unique<fb::DeviceHealthT>();
+  out->gpu = in->gpu, out->chip = in->chip, out->faults = in->faults;
+  return out;
+}
+
+std::optional<DeviceHealth> from_wire(const std::unique_ptr<fb::DeviceHealthT>& in) {
+  if (!in) return std::nullopt;
+  return DeviceHealth{in->gpu, in->chip, in->faults};
+}
+
 std::unique_ptr<fb::SlotReportT> to_wire(const SlotReport& in) {
   auto out = std::make_unique<fb::SlotReportT>();
   out->member = in.member;
@@ -142,9 +154,10 @@ Join plain(const fb::JoinT& t) {
 fb::ReadyT table(const Ready& m) {
   fb::ReadyT t;
   t.planes = to_wire(m.planes);
+  t.health = to_wire(m.health);
   return t;
 }
-Ready plain(const fb::ReadyT& t) { return {from_wire(t.planes)}; }
+Ready plain(const fb::ReadyT& t) { return {from_wire(t.planes), from_wire(t.health)}; }
 fb::DrainedT table(const Drained&) { return {}; }
 Drained plain(const fb::DrainedT&) { return {}; }
 fb::WelcomeT table(const Welcome& m) {
@@ -198,10 +211,12 @@ fb::MemberReadyT table(const MemberReady& m) {
   t.member = m.join.member, t.slot = m.slot;
   t.join = std::make_unique<fb::JoinT>(table(m.join));
   t.planes = to_wire(m.planes);
+  t.health = to_wire(m.health);
   return t;
 }
 MemberReady plain(const fb::MemberReadyT& t) {
-  return {t.slot, t.join ? plain(*t.join) : Join{t.member}, from_wire(t.planes)};
+  return {t.slot, t.join ? plain(*t.join) : Join{t.member}, from_wire(t.planes),
+          from_wire(t.health)};
 }
 fb::MemberDrainedT table(const MemberDrained& m) {
   fb::MemberDrainedT t;
@@ -266,9 +281,12 @@ HelloReply plain(const fb::HelloReplyT& t) {
 fb::StartT table(const Start& m) {
   fb::StartT t;
   t.member = m.member, t.rank = m.rank, t.world_size = m.world_size, t.restart = m.restart;
+  t.refused_gpus = m.refused_gpus;
   return t;
 }
-Start plain(const fb::StartT& t) { return {t.member, t.rank, t.world_size, t.restart}; }
+Start plain(const fb::StartT& t) {
+  return {t.member, t.rank, t.world_size, t.restart, t.refused_gpus};
+}
 fb::RevokeT table(const Revoke& m) {
   fb::RevokeT t;
   t.generation = m.generation;
@@ -378,6 +396,11 @@ bool fits(const fb::PlaneFacts* planes, FlatBudget& budget) {
   return planes == nullptr || budget.strings(planes->reasons());
 }
 
+bool fits(const fb::DeviceHealth* health, FlatBudget& budget) {
+  return health == nullptr || (budget.values(health->gpu()) && budget.values(health->chip()) &&
+                               budget.strings(health->faults()));
+}
+
 bool fits(const fb::HelloReply& reply, FlatBudget& budget) {
   return fits(reply.slots(), budget) &&
          budget.tables(reply.planes(),
@@ -389,8 +412,11 @@ bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_Announce()) return aligned(m->world());
   if (const auto* m = message.body_as_Report()) return fits(m->slots(), budget);
   if (const auto* m = message.body_as_HelloReply()) return fits(*m, budget);
-  if (const auto* m = message.body_as_Ready()) return fits(m->planes(), budget);
-  if (const auto* m = message.body_as_MemberReady()) return fits(m->planes(), budget);
+  if (const auto* m = message.body_as_Ready())
+    return fits(m->planes(), budget) && fits(m->health(), budget);
+  if (const auto* m = message.body_as_MemberReady())
+    return fits(m->planes(), budget) && fits(m->health(), budget);
+  if (const auto* m = message.body_as_Start()) return budget.strings(m->refused_gpus());
   if (const auto* m = message.body_as_PeerAddresses())
     return budget.tables(
         m->members(), [&](const fb::MemberAddress& one) { return budget.values(one.address()); });

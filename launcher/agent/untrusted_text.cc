@@ -25,6 +25,12 @@ void sanitize(proto::PlaneFacts* planes) {
   for (std::string& reason : planes->reasons) sanitize(&reason);
 }
 
+void sanitize(proto::DeviceHealth* health) {
+  sanitize(&health->gpu);
+  sanitize(&health->chip);
+  for (std::string& fault : health->faults) sanitize(&fault);
+}
+
 void sanitize_body(proto::Failure* m) {
   sanitize(&m->kind);
   sanitize(&m->place);
@@ -33,6 +39,7 @@ void sanitize_body(proto::Failure* m) {
 void sanitize_body(proto::MemberReady* m) {
   sanitize(&m->join);
   if (m->planes) sanitize(&*m->planes);
+  if (m->health) sanitize(&*m->health);
 }
 void sanitize_body(proto::MemberLost* m) {
   sanitize(&m->why);

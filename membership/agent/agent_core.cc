@@ -209,8 +209,10 @@ void AgentCore::on_ready(const proto::Ready& ready, proto::MemberId id, LocalMem
   if (member->is_ready()) return;
   member->life = LocalMember::Life::kReady;
   member->planes = ready.planes;
+  member->health = ready.health;
   emit(WatchOwner{id, *member->slot});
-  emit(ToCoordinator{proto::MemberReady{*member->slot, member->join, member->planes}});
+  emit(ToCoordinator{
+      proto::MemberReady{*member->slot, member->join, member->planes, member->health}});
 }
 
 // The member is about to end. The agent forwards a failure that ends the job at once, before the
@@ -244,7 +246,8 @@ void AgentCore::on_hello() {
     emit(ToCoordinator{carrier_lost_});
   for (const auto& [id, member] : members_.all()) {
     if (member.is_ready() && world_->rank_of(id) < 0)
-      emit(ToCoordinator{proto::MemberReady{*member.slot, member.join, member.planes}});
+      emit(ToCoordinator{
+          proto::MemberReady{*member.slot, member.join, member.planes, member.health}});
     if (member.is_dead()) emit(ToCoordinator{member.loss});
     if (member.loss.failure.final) emit(ToCoordinator{member.loss.failure});
   }

@@ -25,7 +25,8 @@ struct LocalMember {
   bool awaits_line = false;    // its slot comes when its device line is there
   std::string no_device_line;  // why it has none, for its Welcome
   proto::Join join;
-  std::optional<proto::PlaneFacts> planes = {};  // of its Ready
+  std::optional<proto::PlaneFacts> planes = {};    // of its Ready
+  std::optional<proto::DeviceHealth> health = {};  // of its Ready
   proto::MemberLost loss;  // as last reported; before a loss: only its failure
 
   [[nodiscard]] bool is_ready() const { return life == Life::kReady; }

@@ -158,6 +158,19 @@ TEST(Wire, OfPlanesTheReasonsAndTheMemoryAreKept) {
             "malformed World 5: no plane 6 exists");
 }
 
+TEST(Wire, WhatAMemberFoundOfItsGpuIsKept) {
+  const auto back = [](const Body& body) {
+    const Bytes frame = encode({7, body});
+    return decode(std::span(frame).subspan(kPrefix)).value().body;
+  };
+  const DeviceHealth health{"GPU-1", "H100", {"it is wrong", "it hangs"}};
+  EXPECT_EQ(std::get<Ready>(back(Ready{{}, health})), (Ready{{}, health}));
+  const MemberReady ready{1, {.member = 9}, {}, health};
+  EXPECT_EQ(std::get<MemberReady>(back(ready)).health, health);
+  const Start start{1, 0, 2, 0, {"GPU-1", "GPU-2"}};
+  EXPECT_EQ(std::get<Start>(back(start)), start);
+}
+
 TEST(Wire, APlaneThatTheWriterDoesNotKnowCannotWorkInIt) {
   flatbuffers::FlatBufferBuilder b;
   const auto reasons = b.CreateVectorOfStrings(std::vector<std::string>{"", "no", ""});
@@ -217,6 +230,17 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
   refused(fb::Body::Ready, [&](Builder& b) { return fb::CreateReady(b, planes(b)); });
   refused(fb::Body::MemberReady,
           [&](Builder& b) { return fb::CreateMemberReady(b, 0, 0, 0, planes(b)); });
+  const auto health = [](Builder& b) {
+    return fb::CreateDeviceHealth(
+        b, 0, 0, b.CreateVector(base::often(b.CreateString(std::string(10'000, 'x')))));
+  };
+  refused(fb::Body::Ready, [&](Builder& b) { return fb::CreateReady(b, 0, health(b)); });
+  refused(fb::Body::MemberReady,
+          [&](Builder& b) { return fb::CreateMemberReady(b, 0, 0, 0, 0, health(b)); });
+  refused(fb::Body::Start, [](Builder& b) {
+    const auto gpu = b.CreateString(std::string(10'000, 'x'));
+    return fb::CreateStart(b, 1, 0, 1, 0, b.CreateVector(base::often(gpu)));
+  });
   refused(fb::Body::HelloReply, [](Builder& b) {
     const auto reasons =
         b.CreateVectorOfStrings(std::vector<std::string>{std::string(10'000, 'x')});
