@@ -25,10 +25,16 @@ using membership::MemberState;
 
 struct FileHead {
   std::uint32_t magic = 0x4a524752;  // "RGRJ"
-  std::uint32_t version = 5;
+  std::uint32_t version = 6;
 };
 
-enum class Kind : std::uint32_t { kWorld = 1, kIntent = 2, kSentence = 3, kFailures = 4 };
+enum class Kind : std::uint32_t {
+  kWorld = 1,
+  kIntent = 2,
+  kSentence = 3,
+  kFailures = 4,
+  kRefused = 5
+};
 
 // Its CRC is apart from that of the body: a length that is damaged must not look like a record that
 // is torn.
@@ -65,6 +71,16 @@ struct RowHead {
   std::uint32_t slots = 0;
   std::uint32_t members = 0;
   std::uint32_t what = 0;  // bytes
+};
+
+// A refused GPU on disk: this, then its UUID and why.
+struct RefusedHead {
+  std::uint32_t node = 0;
+  std::uint32_t member = 0;
+  std::uint32_t told_from = 0;
+  std::uint32_t slot_lost = 0;
+  std::uint32_t gpu = 0;  // bytes
+  std::uint32_t why = 0;  // bytes
 };
 
 template <class T>
@@ -107,11 +123,27 @@ std::vector<std::byte> body_of(const membership::FailureStreak& row) {
   return out;
 }
 
+std::vector<std::byte> body_of(const membership::RefusedDevices& refused) {
+  std::vector<std::byte> out;
+  for (const membership::RefusedDevice& one : refused.all) {
+    put(out, RefusedHead{one.node, one.member, one.told_from, one.slot_lost,
+                         static_cast<std::uint32_t>(one.gpu.size()),
+                         static_cast<std::uint32_t>(one.why.size())});
+    for (const std::string* text : {&one.gpu, &one.why}) {
+      const auto bytes = std::as_bytes(std::span(*text));
+      out.insert(out.end(), bytes.begin(), bytes.end());
+    }
+  }
+  return out;
+}
+
 std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
   if (const auto* world = std::get_if<proto::World>(&entry))
     return {Kind::kWorld, proto::encode_world(*world)};
   if (const auto* row = std::get_if<membership::FailureStreak>(&entry))
     return {Kind::kFailures, body_of(*row)};
+  if (const auto* refused = std::get_if<membership::RefusedDevices>(&entry))
+    return {Kind::kRefused, body_of(*refused)};
   std::vector<std::byte> out;
   if (const auto* sentence = std::get_if<membership::JobEvent>(&entry)) {
     put(out, std::int64_t{sentence->at.time_since_epoch().count()});
@@ -170,9 +202,29 @@ base::Result<JournalEntry> row_of(std::span<const std::byte> body) {
   return JournalEntry(std::move(out));
 }
 
+base::Result<JournalEntry> refused_of(std::span<const std::byte> body) {
+  membership::RefusedDevices out;
+  while (!body.empty()) {
+    const base::Status senseless(base::Code::kDataLoss, "malformed list of refused GPUs");
+    if (body.size() < sizeof(RefusedHead)) return senseless;
+    const auto head = take<RefusedHead>(body);
+    if (body.size() < std::uint64_t{head.gpu} + head.why || head.slot_lost > 1) return senseless;
+    const char* const text = reinterpret_cast<const char*>(body.data());
+    out.all.push_back({.node = head.node,
+                       .gpu = {text, head.gpu},
+                       .member = head.member,
+                       .told_from = head.told_from,
+                       .slot_lost = head.slot_lost == 1,
+                       .why = {text + head.gpu, head.why}});
+    body = body.subspan(std::size_t{head.gpu} + head.why);
+  }
+  return JournalEntry(std::move(out));
+}
+
 base::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) {
   if (kind == Kind::kIntent) return intent_of(body);
   if (kind == Kind::kFailures) return row_of(body);
+  if (kind == Kind::kRefused) return refused_of(body);
   if (kind == Kind::kSentence && body.size() >= sizeof(std::int64_t)) {
     const auto at = time_of(take<std::int64_t>(body));
     return JournalEntry(

@@ -44,6 +44,7 @@ void Coordinator::restore(const JournaledState& past) {
     members_.restore(*past.intent);
   }
   budget_.restore(past.failures);
+  refused_devices_ = past.refused;
 }
 
 Intent Coordinator::intent() const {
@@ -161,6 +162,7 @@ void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) 
   MemberInfo* r = members_.edit(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
+  if (!accept_device(r, node, ready.health)) return;
   if (!accept_planes(r, node, ready.planes)) return;
   // The slot's previous member was reaped, since an agent reassigns no slot before.
   for (const proto::MemberId id : members_.on_node(node)) {
@@ -275,6 +277,7 @@ proto::Reply Coordinator::resize(std::uint32_t members) {
   if (auto reply = check_resize(request_terms(), members)) return *std::move(reply);
   size_.request(members);
   forget_failures();
+  forget_refused_devices();
   const std::size_t first = outbox_.end();
   if (stage_ != Stage::kHello) shrink();
   outbox_.journal_at(first, intent());  // on disk before any effect of it

@@ -4,6 +4,7 @@
 // thread-safe, never blocks.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "membership/coordinator/progress_meter.h"
 #include "membership/coordinator/progress_watch.h"
 #include "membership/coordinator/recovery.h"
+#include "membership/coordinator/refused_devices.h"
 #include "membership/coordinator/report_round.h"
 #include "membership/coordinator/requests.h"
 #include "membership/coordinator/restart_budget.h"
@@ -131,6 +133,15 @@ class Coordinator {
   [[nodiscard]] bool refuse_newcomers(const std::vector<proto::MemberId>& next,
                                       const std::string& why);
 
+  // GPUs: coordinator_health.cc.
+  [[nodiscard]] bool accept_device(MemberInfo* member, proto::NodeId node,
+                                   const std::optional<proto::DeviceHealth>& health);
+  void refuse_device(MemberInfo* member, proto::NodeId node, const proto::DeviceHealth& health,
+                     const std::string& why);
+  void lose_device_slot(proto::NodeId node, RefusedDevice* device, const MemberInfo& refused);
+  void forget_refused_devices();
+  [[nodiscard]] bool refused_process_runs() const;
+
   // Losses: coordinator_losses.cc.
   void on_lost(proto::NodeId node, const proto::MemberLost& lost);
   void lose_unseen(MemberInfo* member);
@@ -203,6 +214,10 @@ class Coordinator {
   std::optional<proto::Join> declared_;  // by the first member
   // The first member that has said where its gradients are.
   std::optional<proto::MemberId> first_with_planes_;
+
+  RefusedDevices refused_devices_;
+  // Members whose process may still hold a refused GPU, and until when others wait for its end.
+  std::map<proto::MemberId, base::TimePoint> ending_refused_;
 
   // Nodes.
   NodeTable nodes_;

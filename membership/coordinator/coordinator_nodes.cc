@@ -36,9 +36,10 @@ bool Coordinator::on_nodes(const proto::Body& body) {
 
 void Coordinator::change_node(const proto::NodeUp& up) {
   NodeTable::Node& known = *nodes_.find(up.node);
-  const std::uint32_t had = known.slots;
+  const std::uint32_t had = known.slots + known.lost;
   if (had == up.slots && known.for_now == up.for_now) return;
-  nodes_.resize(up.node, up.slots);
+  known.lost = std::min(refused_devices_.slots_lost(up.node), up.slots);
+  nodes_.resize(up.node, up.slots - known.lost);
   known.for_now = up.for_now;
   count_slots();
   if (nodes_.slots() == 0) size_.take_capacity();
@@ -52,7 +53,10 @@ void Coordinator::change_node(const proto::NodeUp& up) {
 
 void Coordinator::add_node(const proto::NodeUp& up) {
   const std::uint32_t lacked = size_.lacked();
-  nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now});
+  const std::uint32_t unusable = std::min(refused_devices_.slots_lost(up.node), up.slots);
+  nodes_.add(
+      up.node,
+      {.name = up.name, .slots = up.slots - unusable, .lost = unusable, .for_now = up.for_now});
   round_.ask(up.node, awake_);
   count_slots();
   // The target already counts a node that was there before this coordinator.

@@ -27,7 +27,7 @@ std::string name_of(const MemberInfo& member, const NodeTable& nodes) {
 
 void Coordinator::start_members() {
   if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
-  if (nodes_.empty()) return;
+  if (nodes_.empty() || refused_process_runs()) return;
   if (!launch_.made()) return launch();
   // A program that never joins is only ever relaunched, and World 1 waits for no replacement.
   if (!launch_.joined()) return;
@@ -58,7 +58,8 @@ void Coordinator::start_one(const MemberStart& start) {
   limits_.started(now_);
   // An earlier launch has printed this traceback.
   if (budget_.row().passed_on) outbox_.send(node, budget_.row().failure);
-  outbox_.send(node, proto::Start{id, start.rank, start.world_size, launch_.restarts()});
+  outbox_.send(node, proto::Start{id, start.rank, start.world_size, launch_.restarts(),
+                                  refused_devices_.of(node)});
 }
 
 void Coordinator::dismiss_launch() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "membership/coordinator/refused_devices.h"
 #include "membership/coordinator/restart_budget.h"
 #include "membership/membership.h"
 #include "proto/world.h"
@@ -43,21 +44,24 @@ struct JobEvent {
   bool operator==(const JobEvent&) const = default;
 };
 
-using JournalEntry = std::variant<proto::World, Intent, JobEvent, FailureStreak>;
+using JournalEntry = std::variant<proto::World, Intent, JobEvent, FailureStreak, RefusedDevices>;
 
 inline constexpr std::size_t kMostSentences = 20;
 
-// What a restarted coordinator needs of a journal: the newest World, intent and failure row.
+// What a restarted coordinator needs of a journal: the newest World, intent, failure row and
+// refused GPUs.
 struct JournaledState {
   std::optional<proto::World> world;
   std::optional<Intent> intent;
   std::deque<JobEvent> sentences;  // the last kMostSentences
   FailureStreak failures;          // length 0: none
+  RefusedDevices refused;
 
   void add(JournalEntry entry) {
     if (auto* newer = std::get_if<proto::World>(&entry)) world = std::move(*newer);
     if (auto* newer = std::get_if<Intent>(&entry)) intent = std::move(*newer);
     if (auto* newer = std::get_if<FailureStreak>(&entry)) failures = std::move(*newer);
+    if (auto* newer = std::get_if<RefusedDevices>(&entry)) refused = std::move(*newer);
     if (auto* newer = std::get_if<JobEvent>(&entry)) sentences.push_back(std::move(*newer));
     if (sentences.size() > kMostSentences) sentences.pop_front();
   }

@@ -19,8 +19,9 @@ class NodeTable {
  public:
   struct Node {
     std::string name;
-    std::uint32_t slots = 0;
-    bool for_now = false;  // its missing slots may return
+    std::uint32_t slots = 0;  // without lost ones
+    std::uint32_t lost = 0;   // to refused GPUs
+    bool for_now = false;     // its missing slots may return
   };
 
   // Slots are filled node by node, or with `by_node` on the node with the fewest processes.
@@ -41,6 +42,11 @@ class NodeTable {
   // The node for the next process; the table must not be empty. If all slots are in use: the node
   // with the fewest processes.
   [[nodiscard]] proto::NodeId next() const { return std::get<2>(*by_load_.begin()); }
+
+  // True if a node has a slot without a process.
+  [[nodiscard]] bool has_room() const {
+    return !by_load_.empty() && std::get<0>(*by_load_.begin()) == Room::kFree;
+  }
 
  private:
   enum class Room : std::uint8_t { kFree, kFull, kNone };  // kNone: no slots

@@ -76,6 +76,8 @@ class RestartBudget {
   void put_off(base::TimePoint now, std::uint32_t slot, bool survivors_go_on);
   void restore(FailureStreak row) { row_ = std::move(row); }
   [[nodiscard]] const FailureStreak& row() const { return row_; }
+  // No member is started in `slot` any more.
+  void disable(std::uint32_t slot) { slots_[slot].disabled = true; }
   // The user has resized the job, or new hosts have come: earlier failures no longer count.
   void reset() { slots_.clear(), row_ = {}; }
 

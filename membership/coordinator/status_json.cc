@@ -110,6 +110,11 @@ std::string Coordinator::status_json(base::TimePoint now) const {
                             {"slots", node.slots},
                             {"silent", suspicions_.is_silent(id)}});
   }
+  out["refused_gpus"] = json::array();
+  for (const RefusedDevice& one : refused_devices_.all) {
+    out["refused_gpus"].push_back(
+        {{"gpu", one.gpu}, {"node", one.node}, {"member", one.member}, {"why", one.why}});
+  }
   out["round"] = nullptr;
   if (stage_ == Stage::kRegrouping) {
     out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", round_.missing(nodes_)}};

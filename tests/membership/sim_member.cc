@@ -34,6 +34,8 @@ bool SimJob::act(SimMember& m) {
     proto::Ready ready;
     if (const auto planes = options.planes.find(id); planes != options.planes.end())
       ready.planes = planes->second;
+    if (const auto health = options.healths.find(id); health != options.healths.end())
+      ready.health = health->second;
     from_member(id, ready);
     return true;
   }

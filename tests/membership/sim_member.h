@@ -40,10 +40,11 @@ struct SimOptions {
   std::uint32_t arena_slots = 6;
   std::vector<std::uint32_t> hosts;  // slots of each; empty: one host, unknown to the coordinator
   proto::Step steps = 6;
-  std::set<proto::MemberId> never_join;                 // plain programs
-  std::map<proto::MemberId, std::string> models;        // members not listed have "m"
-  std::map<proto::MemberId, std::string> fingerprints;  // members not listed have "f"
-  std::map<proto::MemberId, proto::PlaneFacts> planes;  // members not listed report none
+  std::set<proto::MemberId> never_join;                    // plain programs
+  std::map<proto::MemberId, std::string> models;           // members not listed have "m"
+  std::map<proto::MemberId, std::string> fingerprints;     // members not listed have "f"
+  std::map<proto::MemberId, proto::PlaneFacts> planes;     // members not listed report none
+  std::map<proto::MemberId, proto::DeviceHealth> healths;  // members not listed have no GPU
   bool any_fingerprint = false;
   std::string resumed_fingerprint;  // that of the checkpoint from which the job resumes
 };
