@@ -109,6 +109,18 @@ TEST_F(JournalTest, GivesTheNewestRowOfFailuresBack) {
   EXPECT_EQ(journal->past().failures, failures());
 }
 
+TEST_F(JournalTest, GivesTheNewestRefusedGpusBack) {
+  membership::RefusedDevices refused{{{.node = 1, .gpu = "GPU-1", .member = 3, .why = "old"}}};
+  append(refused);
+  refused.all[0] = {2, "GPU-2", 4, 5, true, "it has wrong bits"};
+  refused.all.push_back({0, "", 1, 2, false, ""});
+  append(refused);
+  append(1);
+  EXPECT_EQ(JournalFile::open(path_)->past().refused, refused);
+  append(membership::RefusedDevices{});
+  EXPECT_TRUE(JournalFile::open(path_)->past().refused.all.empty());
+}
+
 // The launcher reads it when the job's files are gone, and the coordinator may have died in a
 // record.
 TEST_F(JournalTest, SaysWhatOthersHaveWrittenSinceAlsoWithoutItsPath) {
@@ -200,7 +212,7 @@ TEST_F(JournalTest, NamesAnotherVersion) {
   file.put('\x07');
   file.close();
   EXPECT_EQ(JournalFile::open(path_).status().message(),
-            "journal " + path_ + ": version 7, expected 5");
+            "journal " + path_ + ": version 7, expected 6");
 }
 
 // Of the build before this one: it held nothing but Worlds.
@@ -208,7 +220,7 @@ TEST_F(JournalTest, RefusesVersion1) {
   std::ofstream(path_, std::ios::binary) << std::string("RGRJ\1\0\0\0", 8);
   auto journal = JournalFile::open(path_);
   EXPECT_EQ(journal.code(), base::Code::kInvalidArgument);
-  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": version 1, expected 5");
+  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": version 1, expected 6");
 }
 
 TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
