@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -64,6 +65,17 @@ Result<DeviceStream::Device> DeviceStream::device() const {
   std::size_t total = 0;
   REGROUP_RETURN_IF_ERROR(check(driver_.memory_info(&free, &total), "cuMemGetInfo"));
   return Device{collective::cuda::text_of(uuid), free};
+}
+
+// Of a MIG instance the older function tells the UUID of its GPU.
+Result<std::string> DeviceStream::visible_uuid() const {
+  collective::cuda::DeviceUuid whole{}, own{};
+  REGROUP_RETURN_IF_ERROR(check(driver_.device_uuid(&whole, device_), "cuDeviceGetUuid"));
+  if (driver_.visible_uuid == nullptr) return collective::cuda::text_of(whole);
+  REGROUP_RETURN_IF_ERROR(check(driver_.visible_uuid(&own, device_), "cuDeviceGetUuid_v2"));
+  std::string text = collective::cuda::text_of(own);
+  if (!std::ranges::equal(whole.bytes, own.bytes)) text.replace(0, 3, "MIG");
+  return text;
 }
 
 // Whole pages: a page that is pinned twice is refused.

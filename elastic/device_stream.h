@@ -47,6 +47,8 @@ class DeviceStream {
     std::uint64_t free = 0;  // bytes
   };
   [[nodiscard]] base::Result<Device> device() const;
+  // "GPU-...", or "MIG-..." of a MIG instance: what CUDA_VISIBLE_DEVICES names.
+  [[nodiscard]] base::Result<std::string> visible_uuid() const;
   [[nodiscard]] const collective::cuda::Driver& driver() const { return driver_; }
   [[nodiscard]] collective::cuda::Stream stream() const { return stream_; }  // the caller's
   // From now on `stream` is the caller's stream. Its later work begins after what is on the stream

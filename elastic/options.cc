@@ -52,6 +52,12 @@ base::Status parse(const char* name, T min, T max, T* out) {
   return {};
 }
 
+// The launcher has refused another value.
+double time_limit_factor() {
+  double factor = 1;
+  return parse("REGROUP_TIME_LIMIT_FACTOR", 0.01, 1000.0, &factor).ok() ? factor : 1;
+}
+
 // CRC32C of this process's executable: compiler, flags and what was linked into it. "?" if it
 // cannot be read.
 std::string build_digest() {
@@ -101,6 +107,11 @@ base::Result<Environment> read_environment() {
       parse<std::uint32_t>("REGROUP_DEVICE_MEMORY", 0, proto::kMaxLeafBuffers, &env.device_memory));
   REGROUP_RETURN_IF_ERROR(
       parse<std::uint32_t>("REGROUP_NCCL_TIMEOUT", 1, 86400, &env.nccl_timeout));
+  int health = 1;
+  REGROUP_RETURN_IF_ERROR(parse("REGROUP_HEALTH", 0, 1, &health));
+  env.health = health != 0;
+  env.health_limit =
+      std::chrono::duration_cast<base::Duration>(env.health_limit * time_limit_factor());
   return env;
 }
 
@@ -112,11 +123,8 @@ std::optional<collective::mpi::CarrierSettings> carrier_settings(const Environme
                                        .path = own_variable("PATH"),
                                        .job = env.job};
   if (out.program.empty()) return std::nullopt;
-  double factor = 1;  // the launcher has refused another one
-  if (parse("REGROUP_TIME_LIMIT_FACTOR", 0.01, 1000.0, &factor).ok()) {
-    for (base::Duration* limit : {&out.limits.start, &out.limits.answer})
-      *limit = std::chrono::duration_cast<base::Duration>(*limit * factor);
-  }
+  for (base::Duration* limit : {&out.limits.start, &out.limits.answer})
+    *limit = std::chrono::duration_cast<base::Duration>(*limit * time_limit_factor());
   out.folder = std::filesystem::path(env.agent_socket).parent_path();
   for (char** each = environ; *each != nullptr; ++each) out.environment.emplace_back(*each);
   return out;

@@ -2,10 +2,12 @@
 // environment.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "elastic/detected_launch.h"
 #include "proto/world.h"
@@ -34,6 +36,9 @@ struct Environment {
   std::uint32_t device_memory = 0;
   // REGROUP_NCCL_TIMEOUT, in seconds: of the start of a communicator of NCCL.
   std::uint32_t nccl_timeout = 30;
+  bool health = true;  // REGROUP_HEALTH=0: the GPU of a member is not checked
+  // Of a single wait for the GPU in that check: 30 s, times REGROUP_TIME_LIMIT_FACTOR.
+  base::Duration health_limit = std::chrono::seconds(30);
 };
 
 [[nodiscard]] base::Result<Environment> read_environment();

@@ -65,7 +65,7 @@ Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_
 
 base::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 proto::Join declaration,
-                                                                proto::PlaneFacts planes,
+                                                                proto::Ready ready,
                                                                 base::Duration timeout,
                                                                 const UseLine& use_line) {
   if (env.alone && env.checkpoint_every > 0 && env.member == 0) warn_of_no_checkpoints();
@@ -82,7 +82,7 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
     declaration.member = env.member;
     // SIGTERM ends a rank of fixed size, unless there is a state to save first.
     const bool takes_notice = !env.fixed || env.checkpoint_every > 0;
-    return through(std::move(link), std::move(declaration), std::move(planes), timeout, use_line,
+    return through(std::move(link), std::move(declaration), std::move(ready), timeout, use_line,
                    takes_notice);
   }
   if (!launch.has_value()) return alone(env, declaration, timeout, "no launcher: a world of one");
@@ -91,7 +91,7 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   REGROUP_ASSIGN_OR_RETURN(auto met, connect_ranks(ranks, env, timeout));
   declaration.member = ranks.rank;
   auto joined =
-      through(std::move(met.link), std::move(declaration), std::move(planes), timeout, use_line,
+      through(std::move(met.link), std::move(declaration), std::move(ready), timeout, use_line,
               /*takes_notice=*/false);
   if (!joined.ok()) return joined;
   count_world();
@@ -112,7 +112,7 @@ base::Result<std::uint32_t> Participant::expected_shards(const Environment& env)
 }
 
 base::Result<std::unique_ptr<Participant>> Participant::through(
-    AgentLink link, proto::Join declaration, proto::PlaneFacts planes, base::Duration timeout,
+    AgentLink link, proto::Join declaration, proto::Ready ready, base::Duration timeout,
     const UseLine& use_line, bool takes_notice) {
   REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
   base::Fd memfd;
@@ -132,6 +132,7 @@ base::Result<std::unique_ptr<Participant>> Participant::through(
   REGROUP_RETURN_IF_ERROR(arena.reserve_slot(welcome->slot));
   arena.populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena.claim_slot(welcome->slot));
+  proto::PlaneFacts& planes = ready.planes ? *ready.planes : ready.planes.emplace();
   std::string& why_not_cuda = planes.reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
   if (why_not_cuda.empty())
     why_not_cuda =
@@ -140,7 +141,7 @@ base::Result<std::unique_ptr<Participant>> Participant::through(
   std::string& why_not_nccl = planes.reasons[static_cast<std::size_t>(proto::Plane::kNccl)];
   if (why_not_nccl.empty()) why_not_nccl = why_not_cuda;  // within a host it is plane cuda
   std::string why = why_not_cuda;
-  REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{std::move(planes)}));
+  REGROUP_RETURN_IF_ERROR(link.send(std::move(ready)));
   std::unique_ptr<Participant> joined(new Participant(
       std::move(arena), welcome->slot, welcome->seed, std::move(link), timeout, takes_notice));
   joined->device_lines_ = std::move(lines);

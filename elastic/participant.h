@@ -34,8 +34,8 @@ class Participant {
   // why it cannot.
   using UseLine = std::function<base::Status(const ReceivedLines::Line& line)>;
   [[nodiscard]] static base::Result<std::unique_ptr<Participant>> connect(
-      const Environment& env, proto::Join declaration, proto::PlaneFacts planes,
-      base::Duration timeout, const UseLine& use_line = {});
+      const Environment& env, proto::Join declaration, proto::Ready ready, base::Duration timeout,
+      const UseLine& use_line = {});
 
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
   [[nodiscard]] shmem::MemberSlot& own_slot() { return arena_.member_slot(slot_); }
@@ -118,7 +118,7 @@ class Participant {
                                                                         base::Duration timeout,
                                                                         const std::string& why);
   [[nodiscard]] static base::Result<std::unique_ptr<Participant>> through(
-      AgentLink link, proto::Join declaration, proto::PlaneFacts planes, base::Duration timeout,
+      AgentLink link, proto::Join declaration, proto::Ready ready, base::Duration timeout,
       const UseLine& use_line, bool takes_notice);
   // Tries to enter `world`; empty: it was revoked meanwhile.
   [[nodiscard]] base::Result<std::optional<Joined>> join(proto::World world);

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "collective/backends/backends.h"
 #include "elastic/carrier_settings.h"
+#include "elastic/device_health.h"
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
@@ -260,6 +261,16 @@ proto::PlaneFacts planes_of(const Options& options, const Environment& env) {
   return planes;
 }
 
+// Of a member of an elastic job, which another one can replace.
+std::optional<proto::DeviceHealth> checked_device(const Options& options, const Environment& env,
+                                                  const collective::cuda::DeviceKernels* kernels) {
+  const bool on_device = options.memory == Memory::kDevice;
+  if (!env.health || env.alone || env.fixed || env.agent_socket.empty()) return std::nullopt;
+  if (!on_device && !options.staged_by_caller) return std::nullopt;
+  return check_device(options.device, on_device ? options.stream : nullptr, kernels,
+                      env.health_limit);
+}
+
 }  // namespace
 
 Result<std::uint32_t> Session::expected_shards() {
@@ -315,6 +326,14 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
       }
     }
   }
+  proto::Ready ready{std::move(planes),
+                     checked_device(options, env, kernels ? &*kernels : nullptr)};
+  // No more is asked of a GPU that may hang. The coordinator refuses this member.
+  const bool usable = !ready.health || ready.health->faults.empty();
+  if (!usable && device) device->stream().abandon();
+  if (std::string& why = ready.planes->reasons[static_cast<std::size_t>(proto::Plane::kCuda)];
+      !usable && why.empty())
+    why = ready.health->faults.front();
   // Before Ready, too.
   collective::cuda::MappedLine own;
   const auto use_line = [&](const ReceivedLines::Line& line) {
@@ -324,8 +343,8 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   };
   REGROUP_ASSIGN_OR_RETURN(
       auto self,
-      Participant::connect(env, std::move(declaration), std::move(planes), options.deadline,
-                           device ? use_line : Participant::UseLine()));
+      Participant::connect(env, std::move(declaration), std::move(ready), options.deadline,
+                           device && usable ? use_line : Participant::UseLine()));
   if (!env.ledger.empty() &&
       self->arena().spec().elements != options.elements + mark_elements(self->shards()))
     return base::internal_error(fmt::format(

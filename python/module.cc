@@ -56,9 +56,9 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements,
   options.drop_last = drop_last;
   options.own_order = own_order;
   options.staged_by_caller = staged;
-  if (device) {
+  if (device) options.device = *device;
+  if (device && !staged) {
     options.memory = elastic::Memory::kDevice;
-    options.device = *device;
     options.stream = reinterpret_cast<void*>(stream);
     options.sum = reinterpret_cast<void*>(sum);
   }

@@ -60,6 +60,8 @@ Result<Driver> load_driver(const std::string& library) {
     return base::unavailable(fmt::format("{} has no {}: the driver is too old", library, #symbol));
   REGROUP_CUDA_FUNCTIONS(REGROUP_CUDA_FIND)
 #undef REGROUP_CUDA_FIND
+  driver.visible_uuid =
+      reinterpret_cast<decltype(driver.visible_uuid)>(::dlsym(handle, "cuDeviceGetUuid_v2"));
   return driver;
 }
 

@@ -167,6 +167,8 @@ struct Driver {
   DriverResult (*member)(__VA_ARGS__) = nullptr;  // NOLINT(bugprone-macro-parentheses)
   REGROUP_CUDA_FUNCTIONS(REGROUP_CUDA_DECLARE)
 #undef REGROUP_CUDA_DECLARE
+  // cuDeviceGetUuid_v2, of drivers from CUDA 11.4 on; null in older ones.
+  DriverResult (*visible_uuid)(DeviceUuid*, DeviceIndex) = nullptr;
 
   // "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" with the code that fits; ok for
   // kSuccess. `call` names the function and, where it helps, its object.

@@ -82,7 +82,7 @@ struct Options {
   // kDevice: memory of the device for the sum of commit(), `elements` values that outlive the
   // session; null: the session allocates it.
   void* sum = nullptr;
-  // The gradients are on a device, but the caller copies them to Shard::gradient and the sum back.
+  // The gradients are on `device`, but the caller copies them to Shard::gradient and the sum back.
   // Members that say so, or have kDevice, use the planes of devices; a job has no other ones.
   bool staged_by_caller = false;
 };

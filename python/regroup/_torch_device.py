@@ -533,8 +533,6 @@ class Staged(_OnHost):
     gradients until the leaf is filled, and the sum until the device has read it.
     """
 
-    options: dict[str, Any] = {"staged": True}  # noqa: RUF012
-
     def __init__(
         self,
         device: Any,
@@ -563,6 +561,10 @@ class Staged(_OnHost):
         self.host_rest = self._pinned[gradients : self._elements]
         self.begin_leaf()
         self.rest.zero_()  # of the sum, elements between buffers too
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"staged": True, "device": self._device.number}
 
     def recorded(self, loss: Any) -> Any:
         if not isinstance(loss, torch.Tensor) or loss.device != self._device.device:

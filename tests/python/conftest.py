@@ -58,4 +58,8 @@ def fake_gpu() -> dict[str, str]:
         pytest.skip("built without nvcc, so no member can use plane cuda")
     library = build / "tests/fakes/cuda"
     assert (library / "libcuda.so.1").exists(), f"{library}/libcuda.so.1 is not built"
-    return {"REGROUP_FAKE_DEVICE": "1", "LD_LIBRARY_PATH": str(library)}
+    return {
+        "REGROUP_FAKE_DEVICE": "1",
+        "LD_LIBRARY_PATH": str(library),
+        "REGROUP_HEALTH": "0",  # tests/cli/test_health.py has the checks
+    }

@@ -143,6 +143,12 @@ DriverResult cuDeviceGetUuid(DeviceUuid* uuid, DeviceIndex device) {
   return kSuccess;
 }
 
+DriverResult cuDeviceGetUuid_v2(DeviceUuid* uuid, DeviceIndex device) {
+  const DriverResult result = cuDeviceGetUuid(uuid, device);
+  if (result == kSuccess && Machine::running().settings.mig) uuid->bytes[0] ^= 0x80;
+  return result;
+}
+
 DriverResult cuDeviceGetAttribute(int* value, DeviceAttribute attribute, DeviceIndex device) {
   Machine* machine = nullptr;
   const DriverResult result = find_device(device, value, machine);

@@ -13,6 +13,7 @@ namespace regroup::fakes::cuda {
   REGROUP_FAKE_EXPORT DriverResult symbol(__VA_ARGS__);
 REGROUP_CUDA_FUNCTIONS(REGROUP_CUDA_EXPORT)
 #undef REGROUP_CUDA_EXPORT
+REGROUP_FAKE_EXPORT DriverResult cuDeviceGetUuid_v2(DeviceUuid* uuid, DeviceIndex device);
 // NOLINTEND(readability-identifier-naming)
 
 }  // namespace regroup::fakes::cuda

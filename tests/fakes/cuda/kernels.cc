@@ -10,7 +10,9 @@
 
 #include "collective/cuda/host_kernels.h"
 #include "collective/cuda/kernel_list.h"
+#include "collective/cuda/product_kernel.h"
 #include "tests/fakes/cuda/exports.h"
+#include "tests/fakes/cuda/machine.h"
 
 namespace regroup::fakes::cuda {
 
@@ -106,6 +108,9 @@ void Launch::run() const {
   const void* addresses[64] = {};
   for (std::size_t i = 0; i < parameters_.size(); ++i) addresses[i] = parameters_[i].data();
   kernel_->run(grid_, addresses);
+  if (Machine::running().settings.wrong_product &&
+      std::strcmp(kernel_->name, "regroup_product") == 0)
+    static_cast<const collective::cuda::ProductArguments*>(addresses[0])->sums[0] += 256;
 }
 
 // Of fake.h: kAddKernel.

@@ -33,6 +33,8 @@ Status parse_setting(std::string_view name, std::string_view value, Settings& ou
   if (name == "peers") return base::parse_word(name, value, "1", "0", out.peers);
   if (name == "descriptors") return base::parse_word(name, value, "1", "0", out.descriptors);
   if (name == "import") return base::parse_word(name, value, "1", "0", out.import);
+  if (name == "mig") return base::parse_word(name, value, "1", "0", out.mig);
+  if (name == "wrong_product") return base::parse_word(name, value, "1", "0", out.wrong_product);
   if (name == "name" || name == "state") {
     (name == "name" ? out.name : out.state) = value;
     return {};

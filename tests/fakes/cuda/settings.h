@@ -29,6 +29,8 @@ struct Settings {
   bool peers = true;
   bool descriptors = true;
   bool import = true;
+  bool mig = false;
+  bool wrong_product = false;
   std::string state;
   std::vector<Fault> faults;
 };
