@@ -83,6 +83,7 @@ std::string members_table(const json& status) {
                        metrics::usage_columns(member));
   }
   out += metrics::gpu_fault_lines(members);
+  out += metrics::refused_gpu_lines(status);
   for (const json& event : status.value("history", json::array())) {
     out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
   }

@@ -248,6 +248,13 @@ std::vector<Spec> elastic_options() {
        "number of steps from one audit to the next, in which two members compute the same shard; "
        "one whose bits a third does not have is replaced (default: 0, none)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 0, d.audit); }},
+      {{"health"},
+       "on|off",
+       "check the GPU of each member before it is admitted; one that computes wrong bits or does "
+       "not answer is not used (default: on)",
+       [](D& d, G& g) {
+         return base::parse_word(g.name, g.value(), "on", "off", d.health.emplace());
+       }},
       {{"ledger"},
        "DIR",
        "write to DIR/ledger.jsonl which samples each step used; regroup ledger verify DIR checks "

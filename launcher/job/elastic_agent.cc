@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "base/status.h"
+#include "base/values.h"
 #include "launcher/process/due.h"
 #include "launcher/process/environment.h"
 #include "launcher/process/stuck_process.h"
@@ -26,6 +27,13 @@ constexpr std::chrono::seconds kTeardown(1);  // most killed processes end soone
 constexpr std::size_t kMostLinks = 4 * proto::kMaxSlots;
 constexpr int kNotStarted = 127;
 constexpr std::chrono::milliseconds kTransferPollInterval(1);
+
+bool has_any_gpu(const spec::Environment& devices, const std::vector<std::string>& gpus) {
+  const auto visible = devices.find("CUDA_VISIBLE_DEVICES");
+  return visible != devices.end() && std::ranges::any_of(gpus, [&](const std::string& gpu) {
+           return std::ranges::count(base::split(visible->second, ","), gpu) > 0;
+         });
+}
 
 }  // namespace
 
@@ -342,10 +350,11 @@ void ElasticAgent::start_member(const proto::Start& start, process::Extras extra
     extras.environment["REGROUP_DEVICE_MEMORY"] = std::to_string(options_.core.leaf_buffers);
   extras.environment["REGROUP_MPI_PROGRAM"] = process::find_helper("regroup-mpi");
   writer::add_checkpoint_variables(options_.checkpoints, extras.environment);
-  // Another job may have claimed these GPUs meanwhile.
-  const auto usable = [this](std::size_t core_slot) {
-    return core_slot >= options_.environments.size() ||
-           agent_.processes().claim_gpus(options_.environments[core_slot]).ok();
+  // Another job may have claimed these GPUs meanwhile, or one of them is not healthy.
+  const auto usable = [&](std::size_t core_slot) {
+    if (core_slot >= options_.environments.size()) return true;
+    const spec::Environment& devices = options_.environments[core_slot];
+    return !has_any_gpu(devices, start.refused_gpus) && agent_.processes().claim_gpus(devices).ok();
   };
   if (const auto core_slot = core_slots_.take(start.member, usable)) {
     extras.cores = options_.cores[*core_slot];

@@ -41,4 +41,13 @@ inline std::string gpu_fault_lines(const nlohmann::json& members) {
   return out;
 }
 
+// For each GPU that is not used a line that says why.
+inline std::string refused_gpu_lines(const nlohmann::json& status) {
+  std::string out;
+  for (const nlohmann::json& gpu : status.value("refused_gpus", nlohmann::json::array()))
+    out += fmt::format("GPU {} is not used, since member {} was refused: {}\n",
+                       gpu.value("gpu", ""), gpu.value("member", 0U), gpu.value("why", ""));
+  return out;
+}
+
 }  // namespace regroup::metrics

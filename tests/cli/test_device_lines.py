@@ -18,7 +18,7 @@ def line_member() -> str:
 
 
 def env(**more: str) -> dict[str, str]:
-    return {"LD_LIBRARY_PATH": str(FAKE), **more}
+    return {"LD_LIBRARY_PATH": str(FAKE), "REGROUP_HEALTH": "0", **more}
 
 
 def look(regroup, job, name: str, member: int) -> dict[int, int]:
@@ -95,7 +95,15 @@ def test_an_agent_without_libcuda_lets_its_members_train_over_the_host(
 ):
     (tmp_path / "libcuda.so.1").write_bytes(b"")
     words = elastic("1:1", "--shards", "6", "--device-memory", "2")
-    run = ["env", f"LD_LIBRARY_PATH={FAKE}", device_member, "device", STEPS, "0"]
+    run = [
+        "env",
+        f"LD_LIBRARY_PATH={FAKE}",
+        "REGROUP_HEALTH=0",
+        device_member,
+        "device",
+        STEPS,
+        "0",
+    ]
     job = regroup.run(*words, *run, env={"LD_LIBRARY_PATH": str(tmp_path)})
     assert job.wait() == 0, job.err
     assert re.search(r"its gradients go through the host: no libcuda\.so\.1: ", job.err), job.err

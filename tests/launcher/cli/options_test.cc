@@ -280,6 +280,17 @@ TEST(Options, AnAuditIsOfThisJob) {
               testing::StartsWith("--audit and --reproducible off cannot be combined"));
 }
 
+TEST(Options, ChecksOfGpusAreAsTheEnvironmentSaysUnlessAskedFor) {
+  const auto health_of = [](const Words& words) -> std::string {
+    const auto job = parse_options(words, {{"REGROUP_HEALTH", "of the user"}});
+    return job.ok() ? job->job.apps.at(0).environment.at("REGROUP_HEALTH") : "";
+  };
+  EXPECT_EQ(health_of({"-np", "1:2", "p"}), "of the user");
+  EXPECT_EQ(health_of({"-np", "1:2", "--health", "off", "p"}), "0");
+  EXPECT_EQ(health_of({"-np", "1:2", "--health", "off", "--health=on", "p"}), "1");
+  EXPECT_THAT(why_refused({"-np", "1:2", "--health", "often", "p"}), testing::HasSubstr("often"));
+}
+
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
   EXPECT_EQ(job::unheeded_options(
                 parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),

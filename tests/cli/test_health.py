@@ -1,0 +1,130 @@
+"""Checks of a GPU before its member is admitted, over fake GPUs: a member on a bad one is refused,
+another one starts elsewhere, and the weights keep their bits. A healthy GPU is never refused."""
+
+import os
+import re
+
+import pytest
+from conftest import elastic, needs_device_kernels, until
+from test_planes import FAKE, LEAF_MS, STEPS, alone, digest, env, status
+
+pytestmark = needs_device_kernels
+
+CHIP = "NVIDIA H100 80GB HBM3"
+UUIDS = [f"GPU-face7265-6772-6f75-7000-00000000000{n}" for n in range(3)]
+# Each member has the fake GPU that it was given, and settings and faults of that; without
+# --placement all have the first one.
+SCRIPT = (
+    """
+number=${CUDA_VISIBLE_DEVICES#${CUDA_VISIBLE_DEVICES%?}}
+number=${number:-0}
+eval "settings=\\$SETTINGS_$number faults=\\$FAULTS_$number factor=\\$FACTOR_$number"
+export REGROUP_FAKE_CUDA="uuid=PREFIX$number;$settings"
+[ -z "$faults" ] || export REGROUP_FAKE_CUDA_FAULTS="$faults"
+[ -z "$factor" ] || export REGROUP_TIME_LIMIT_FACTOR="$factor"
+exec "$0" "$@"
+"""
+).replace("PREFIX", UUIDS[0][4:-1].replace("-", ""))
+WRONG = r"GPU 0: the fixed product has wrong bits in 1 of 132 blocks, the first is block 0"
+weights: list[str] = []  # of an undisturbed job, once they are known
+
+
+@pytest.fixture
+def machine(tmp_path) -> tuple[str, ...]:
+    """Words of a job on a machine with three GPUs."""
+    path = tmp_path / "three.topo"
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    gpus = [f"gpu {n} at=numa:0 model=H100 arch=sm90 uuid={u}" for n, u in enumerate(UUIDS)]
+    path.write_text("\n".join(["cpu amd", f"numa 0 cpus={cores}", *gpus]) + "\n")
+    return ("--shards", "6", "--placement", "best", "--topology", str(path))
+
+
+def program(member: str, leaf_ms: str = "0") -> list[str]:
+    return ["sh", "-c", SCRIPT, member, "device", STEPS, leaf_ms]
+
+
+def fakes(**more: str) -> dict[str, str]:
+    return env(LD_LIBRARY_PATH=str(FAKE), REGROUP_HEALTH="1", **more)
+
+
+def assert_same_bits(job, regroup, member: str) -> None:
+    found = digest(job)
+    if not weights:
+        weights.append(alone(regroup, member))
+    assert [found] == weights
+
+
+def refusals(job) -> dict[int, str]:
+    return {int(m): why for m, why in re.findall(r"member (\d+) is refused: (.*)", job.err)}
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"SETTINGS_0": "wrong_product=1"}, WRONG),
+        # Its first work is the program's, the second clears memory for the product.
+        (
+            {"FAULTS_0": "at=3 hang", "FACTOR_0": "0.05"},
+            r"GPU 0: the fixed product: not done after \d+ s",
+        ),
+    ],
+    ids=["wrong bits", "no answer"],
+)
+def test_a_member_on_a_bad_gpu_is_replaced_on_another(regroup, device_member, machine, bad, why):
+    words = elastic("2:3", *machine, initial=2)
+    job = regroup.run(*words, *program(device_member), env=fakes(**bad))
+    assert_same_bits(job, regroup, device_member)
+    (told,) = refusals(job).values()
+    assert re.fullmatch(re.escape(f"{UUIDS[0]} ({CHIP}): ") + why, told), told
+
+
+def test_no_healthy_gpu_is_refused(regroup, device_member, machine):
+    """Nor a MIG instance, or one whose work is slow from the first launch on."""
+    words = elastic("3:3", *machine)
+    faults = {"SETTINGS_0": "mig=1", "FAULTS_1": "at=1 slow=20"}
+    job = regroup.run(*words, *program(device_member), env=fakes(**faults))
+    assert_same_bits(job, regroup, device_member)
+    assert refusals(job) == {}
+
+
+def test_members_that_share_a_healthy_gpu_are_not_refused(regroup, device_member):
+    words = elastic("3:3", "--shards", "6")
+    job = regroup.run(*words, *program(device_member), env=fakes())
+    assert_same_bits(job, regroup, device_member)
+    assert refusals(job) == {}
+
+
+def test_without_another_gpu_the_job_goes_on_with_those_it_has(regroup, device_member, machine):
+    words = elastic("2:3", *machine, initial=2)
+    bad = fakes(SETTINGS_2="wrong_product=1")
+    job = regroup.start(*words, *program(device_member, LEAF_MS), env=bad)
+    until(lambda: status(regroup).get("size") == 2, "a World")
+    assert regroup.control("resize", "3").returncode == 0
+    until(lambda: "slot 2: there is no other GPU" in job.err, lambda: job.err)
+    (refused,) = status(regroup)["refused_gpus"]
+    assert (refused["gpu"], refused["member"]) == (UUIDS[2], 2)
+    table = regroup.control("status").stdout
+    assert f"GPU {UUIDS[2]} is not used, since member 2 was refused: {refused['why']}\n" in table
+    job.hurry()
+    assert_same_bits(job, regroup, device_member)
+    assert set(refusals(job)) == {2, 3}
+
+
+def test_without_a_healthy_gpu_the_job_ends_with_the_reason(regroup, device_member):
+    words = elastic("1:2", "--shards", "6", initial=2)
+    bad = fakes(SETTINGS_0="wrong_product=1")
+    job = regroup.run(*words, *program(device_member), env=bad)
+    assert job.wait() == 1
+    assert re.search(
+        rf"the job failed: member \d is refused: GPU-\S+ \({CHIP}\): {WRONG}: "
+        r"0 of at least 1 member left",
+        job.err,
+    ), job.err
+
+
+def test_without_checks_nobody_is_refused(regroup, device_member, machine):
+    words = elastic("2:2", *machine, "--health", "off")
+    bad = fakes(SETTINGS_0="wrong_product=1", SETTINGS_1="wrong_product=1")
+    job = regroup.run(*words, *program(device_member), env=bad)
+    assert_same_bits(job, regroup, device_member)
+    assert refusals(job) == {}
