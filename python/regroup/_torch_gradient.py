@@ -8,7 +8,8 @@ A leaf holds
 - marks of a shard whose loss or gradient is not finite (_torch_nan.py),
 - the recorded loss, and 1 if there was one,
 - with changes of the model (_torch_changes.py) a mark for each gradient and buffer, at the end and
-  backwards, so that the first ones have the same place in every layout.
+  backwards, so that the first ones have the same place in every layout,
+- before those, if there are cursors (_torch_cursors.py), the section of each shard.
 Such a leaf has room for more: between the gradients, which begin with its first element, and the
 rest, which ends with its last one.
 Gradients, changes and loss are weighted with n_shard / n_batch, so that the sum over the leaves is
@@ -26,7 +27,9 @@ import torch
 
 from regroup import _arguments, _native, _torch_changes, _torch_device, _torch_nan
 from regroup._errors import Refused
+from regroup._torch_cursors import Cursors
 from regroup._torch_layout import FROZEN, check_agreed
+from regroup._torch_stream import Stream
 
 _LINE = 16  # elements: 64 bytes of float32
 
@@ -59,14 +62,17 @@ class Gradient:
         deadline: float = _torch_device.DEADLINE_S,
         unfreeze: bool = False,
         reserve: int | None = None,
+        cursors: Cursors | None = None,
     ):
         """nan: what to do in a step whose loss or gradient is not finite. scaled: a GradScaler
         scales the loss, and skips steps itself where the gradient is not finite. deadline: the
         longest wait for the parameters' device, in seconds. unfreeze: leaves have a place for
         parameters that require no gradient yet. reserve: elements that changes of the model may
-        add; None: it will not change."""
+        add; None: it will not change. cursors: of the parts of a stream."""
         self._nan, self._scaled = nan, scaled
         self._model, self._unfreeze, self._reserve = model, unfreeze, reserve
+        self._cursors = cursors
+        self.stream: Stream | None = None  # whose cursors these are
         self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
         self._accumulated: dict[int, torch.Tensor] = {}  # by number of a parameter
         self.parameters: list[torch.nn.Parameter] = []
@@ -132,10 +138,14 @@ class Gradient:
         )
 
     def _ending_size(self) -> int:
-        """One per parameter, then marks of _torch_nan, loss and "was recorded"; with changes 0 and
-        marks."""
+        """One per parameter, then marks of _torch_nan, loss and "was recorded"; the cursors; with
+        changes 0 and marks."""
         marks = 0 if self._reserve is None else 1 + len(self._marks)
-        return len(self.parameters) + _torch_nan.ELEMENTS + 2 + marks
+        return self._cursors_at + (self._cursors.elements if self._cursors else 0) + marks
+
+    @property
+    def _cursors_at(self) -> int:
+        return len(self.parameters) + _torch_nan.ELEMENTS + 2
 
     def _layout(self) -> None:
         self._places: list[tuple[int, torch.Size]] = []
@@ -248,7 +258,10 @@ class Gradient:
                     "unfreeze=True to join()",
                     "invalid argument",
                 )
-        ending = _torch_device.Ending(present, marks, weight, self._last)
+        more = self._last
+        if self._cursors is not None and self.stream is not None:
+            more = self._cursors.section_of(number, self.stream.state_after(number)) + more
+        ending = _torch_device.Ending(present, marks, weight, more)
         self.transfer.fill(native, got, gradients, weight, self._gradients, ending)
         self._accumulated = {}
 
@@ -313,10 +326,10 @@ class Gradient:
         b.restore()
 
     @torch.no_grad()
-    def take_sum(self, native: _native.Session, leaves: int) -> float | None:
+    def take_sum(self, native: _native.Session, leaves: int, step: int) -> float | None:
         """Fills p.grad and the buffers from the sum of all leaves and returns the loss. Changes no
         parameter: the caller's optimizer does. The step is committed before, when
-        native.next_shard() has returned None. leaves: those with samples.
+        native.next_shard() has returned None. leaves: those with samples. step: its number.
 
         A step that `nan` leaves out keeps the buffers and has no gradients, so that optimizers
         change nothing; for a GradScaler all are NaN, so that it skips every optimizer."""
@@ -324,6 +337,8 @@ class Gradient:
         if self._reserve is not None:
             sums = flags[: -len(self._marks) - 2 : -1]
             _torch_changes.check_marks(self._marked, self._marks, sums, leaves)
+        if self._cursors is not None and self.stream is not None:
+            self.stream.take_cursors(step, flags[self._cursors_at :][: self._cursors.elements])
         check_agreed(self._names, flags, leaves)
         self.not_finite = _torch_nan.read(self._marks_in(flags))
         skip = self.not_finite is not None and (self.not_finite.skip or self.not_finite.stop)

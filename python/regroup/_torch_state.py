@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 from regroup import _arguments, _native, _torch_device
 from regroup._errors import Error, Refused, shown
 from regroup._torch_changes import Changes
+from regroup._torch_cursors import Cursors
 from regroup._torch_layout import Layout
 
 STATE = "regroup.state"  # the tensor with the JSON text of everything but tensors
@@ -41,11 +42,14 @@ class TrainingState:
         deadline: float = _torch_device.DEADLINE_S,
         changes: Changes | None = None,
         room: int = 0,
+        cursors: Cursors | None = None,
     ):
         """deadline: the longest wait for a copy from a device, in seconds. changes: of the model,
-        in mid-run. room: bytes that they may add to parameters and buffers."""
+        in mid-run. room: bytes that they may add to parameters and buffers. cursors: of the parts
+        of a stream."""
         self.deadline = deadline
         self.changes = changes or Changes()
+        self._cursors = cursors
         self.after_change: Callable[[], None] = lambda: None
         self.model = model
         self.optimizers = optimizers
@@ -60,6 +64,7 @@ class TrainingState:
         if limit is None:
             parameters = sum(_size(p) for p in model.parameters())
             text = (1 << 20) + 1024 * len(named)
+            text += 0 if cursors is None else 6 * cursors.elements  # some bytes of it are escaped
             limit = sum(_size(t) for t in named.values()) + 3 * parameters + text + 4 * room
             more: dict[str, torch.Tensor] = {}
             _encode(self._extra_states(), more, "state")
@@ -166,6 +171,7 @@ class TrainingState:
             "extra": [one.state_dict() for one in self.extra],
             "epoch_loss": self.epoch_loss,
             **({"changes": self.changes.made} if self.changes.made else {}),
+            **({} if self._cursors is None else self._cursors.saved()),
             **self.layout.saved(),
             **self._changed_groups(),
             **self._extra_states(),
@@ -294,6 +300,8 @@ class TrainingState:
         for name, tensor in own.items():
             tensor.copy_(state["model"][name])
         self.layout.adopt(state)
+        if self._cursors is not None:
+            self._cursors.adopt(state)
         self._adopt_groups(state.get("groups", self._groups))
         for optimizer, saved in zip(self.optimizers, _listed(state["optimizer"]), strict=True):
             # load_state_dict() takes tensors of parameter groups as they are: a learning rate.

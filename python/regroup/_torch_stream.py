@@ -6,6 +6,8 @@ parts, shard i of each batch has the next samples of `shard(num_shards=V, index=
 reads only the parts of the shards that it computes. It is not the default, as a member that takes
 over a shard reads its part from the begin of the epoch, and the others wait.
 
+With cursors (_torch_cursors.py) it goes on from the state that the member before had.
+
 A stream cannot go back. So the samples of the batch that is read are kept, also those that other
 members compute: a regroup may hand them to this member. What lies further back is read again, from
 the begin of the epoch; that is also how a member that joins late comes to its place.
@@ -18,13 +20,14 @@ import inspect
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from regroup import _arguments, _native
+from regroup._torch_cursors import Cursors
 
 _OPEN = 1 << 36  # no leaf, batch or part of one has this number; plus that of a part of the stream
 
@@ -84,7 +87,7 @@ def check_parts(dataset: Any, batch_size: int, shards: int) -> None:
 class Stream(Dataset):
     """steps: of an epoch.  substeps: steps in a row that take the same batch.  kept: batches before
     the one that is read that are kept, too: a worker reads ahead.  parts: those in which the stream
-    is read, one for each shard; 0: as a whole."""
+    is read, one for each shard; 0: as a whole.  cursors: where others have left the parts."""
 
     def __init__(
         self,
@@ -97,7 +100,9 @@ class Stream(Dataset):
         substeps: int = 1,
         kept: int = 0,
         parts: int = 0,
+        cursors: Cursors | None = None,
     ):
+        self._cursors = cursors
         self.dataset = dataset
         self._batch_size, self._steps, self._samples = batch_size, steps, samples
         self._substeps, self._kept, self._count = substeps, kept, parts
@@ -127,7 +132,7 @@ class Stream(Dataset):
         """Yields parts and the numbers of samples in them."""
         begin = batch * self._batch_size
         size = min(self._batch_size, self._samples - begin)
-        each = self._batch_size // self._count
+        each = self._each
         for leaf in range(self._count):
             start, end = (begin + size * one // self._count for one in (leaf, leaf + 1))
             if found := [at - start + batch * each for at in positions if start <= at < end]:
@@ -135,12 +140,37 @@ class Stream(Dataset):
 
     def _reader(self, part: int) -> _Reader:
         if part not in self._readers:
-            dataset, of = self.dataset, ""
-            if self._count > 0:
-                dataset = dataset.shard(num_shards=self._count, index=part)  # type: ignore[attr-defined]
-                of = f"part {part} of {self._count} of "
-            self._readers[part] = _Reader(dataset, self._seed, part, of, self._count)
+            of = f"part {part} of {self._count} of " if self._count > 0 else ""
+            reader = _Reader(lambda: self._opened(part), self._seed, part, of, self._count)
+            if self._cursors is not None:
+                reader.follow(self._cursors, self._part_of.index(part), self._each)
+            self._readers[part] = reader
         return self._readers[part]
+
+    def _opened(self, part: int) -> Any:
+        if self._count == 0:
+            return self.dataset
+        return self.dataset.shard(num_shards=self._count, index=part)  # type: ignore[attr-defined]
+
+    @property
+    def _each(self) -> int:
+        """The samples of a whole batch in a part."""
+        return self._batch_size // self._count
+
+    def state_after(self, leaf: int) -> Any:
+        """The state of the part from which the samples of this shard were taken last."""
+        return self._readers[self._part_of[leaf]].state()
+
+    def take_cursors(self, step: int, sums: list[float]) -> None:
+        """Takes what the leaves of a step had of the cursors: every part has given the samples of
+        its batch."""
+        assert self._cursors is not None
+        epoch, within = divmod(step - 1, self._steps)
+        batches, more = divmod(within + 1, self._substeps)
+        if within + 1 == self._steps:
+            self._cursors.forget()
+        elif not more:  # the next step takes another batch
+            self._cursors.take(sums, epoch, batches * self._each)
 
 
 def _parts_of_leaves(count: int, rest: int) -> list[int]:
@@ -157,12 +187,23 @@ def _parts_of_leaves(count: int, rest: int) -> list[int]:
 
 class _Reader:
     """One iteration after the other over a stream, or a part of one.  number: of the part.  of:
-    names it in messages.  count: of parts."""
+    names it in messages.  count: of parts.  opened: returns the stream."""
 
-    def __init__(self, dataset: Any, seed: int, number: int, of: str, count: int):
-        self._dataset, self._seed, self._number = dataset, seed, number
+    def __init__(self, opened: Callable[[], Any], seed: int, number: int, of: str, count: int):
+        self._opened, self._seed, self._number = opened, seed, number
         self._of, self._count = of, count
+        self._cursors: Cursors | None = None
+        self._shard, self._each = 0, 0
+        self._dataset = opened()
         self._forget()
+
+    def follow(self, cursors: Cursors, shard: int, each: int) -> None:
+        """Goes on where the cursor of the shard is, rather than to read again what lies before it.
+        The stream draws other random numbers, for each batch of `each` samples by itself."""
+        self._cursors, self._shard, self._each = cursors, shard, each
+
+    def state(self) -> Any:
+        return self._dataset.state_dict()
 
     def take(self, epoch: int, numbers: list[int], first: int) -> list[Any]:
         """Returns the samples with these numbers, in ascending order. From now on those before
@@ -171,6 +212,9 @@ class _Reader:
         if self._iterator is None or epoch != self._epoch or (missing and missing[0] < self._next):
             self._forget()
             self._epoch = epoch
+        cursors, missing = self._cursors, [at for at in numbers if at not in self._items]
+        if missing and cursors is not None and cursors.epoch == epoch:
+            self._jump(cursors, missing[0])
         self._items = {at: one for at, one in self._items.items() if at >= first}
         if numbers[-1] >= self._next:
             self._read(numbers[-1], first)
@@ -181,6 +225,13 @@ class _Reader:
         self._generators: tuple[Any, ...] | None = None  # as the stream has left them
         self._items: dict[int, Any] = {}  # by number
         self._epoch, self._next = -1, 0
+        self._from: Any = None  # the state to begin with
+
+    def _jump(self, cursors: Cursors, number: int) -> None:
+        """Goes to the cursor if that is on the way to the sample."""
+        if self._next < cursors.next <= number:
+            self._iterator, self._generators = None, None
+            self._next, self._from = cursors.next, cursors.state_of(self._shard)
 
     def _read(self, last: int, first: int) -> None:
         """Reads the samples up to number `last` and keeps those from `first` on. The stream draws
@@ -189,12 +240,20 @@ class _Reader:
         try:
             if self._iterator is None:
                 _seed_all(_native.mix(self._seed, self._epoch, _OPEN + self._number))
+                if self._cursors is not None:  # a state of an epoch before must not be there
+                    self._dataset = self._opened()
                 if callable(set_epoch := getattr(self._dataset, "set_epoch", None)):
                     set_epoch(self._epoch)
+                if self._from is not None:
+                    self._dataset.load_state_dict(self._from)
+                    self._from = None
                 self._iterator = iter(self._dataset)
             elif self._generators is not None:
                 _set_generators(self._generators)
             while self._next <= last:
+                if self._each > 0 and self._next % self._each == 0:
+                    seed = _native.mix(self._seed, self._epoch, _OPEN + self._number)
+                    _seed_all(_native.mix(seed, self._next, _OPEN))
                 item = next(self._iterator, self)
                 if item is self:
                     self._refuse_end()

@@ -34,6 +34,7 @@ from regroup._errors import Error, Left
 from regroup._torch_callbacks import Callbacks
 from regroup._torch_changes import Changes, check_changes
 from regroup._torch_collectives import guard as guard_collectives
+from regroup._torch_cursors import Cursors, check_cursors
 from regroup._torch_evaluate import Evaluation, Metric
 from regroup._torch_fused import FusedSave
 from regroup._torch_gradient import Gradient
@@ -65,6 +66,7 @@ def join(
     accumulate: int = 1,
     samples: int | None = None,
     parts: bool = False,
+    part_state: int = 0,
     collate: Callable[[list], Any] | None = None,
     schedulers: Sequence[Any] = (),
     epoch_schedulers: Sequence[Any] = (),
@@ -99,6 +101,10 @@ def join(
     parts: an IterableDataset with shard(num_shards, index) is read in one part for each shard of
     the job, by the members that compute it, instead of as a whole by every member. A member that
     takes over a shard reads its part again from the begin of the epoch.
+    part_state: the most bytes of state_dict() of a part, as JSON, such as 4096: with it a member
+    that takes over a shard calls load_state_dict() and goes on from there. Each shard needs memory
+    for those of all V parts. The parts' state has numbers, strings, lists and dictionaries, and the
+    samples after it are the same; the random numbers that a part draws are other ones than without.
     collate: makes a batch of a list of samples; default: as DataLoader does.
     schedulers, epoch_schedulers: learning rate schedulers that step.apply() steps, after each step
     or after the last one of an epoch; ReduceLROnPlateau gets the loss of the step or epoch.
@@ -169,14 +175,16 @@ def join(
     scaled = any(one.is_enabled() for one in scalers)
     functions, reserve = check_changes(changes, reserve)
     room = None if changes is None else reserve
-    gradient = Gradient(model, nan, scaled, deadline, unfreeze, room)
+    part_state = check_cursors(part_state, parts, 0 if loader is None else loader.num_workers)
+    cursors = Cursors(_native.expected_shards(), part_state) if part_state else None
+    gradient = Gradient(model, nan, scaled, deadline, unfreeze, room, cursors)
     if not any(p.requires_grad for p in gradient.parameters):
         _arguments.refuse("join", "no parameter of the model requires a gradient")
     if deterministic:
         gradient.transfer.make_deterministic(model)
     room = reserve * gradient.dtype.itemsize
     state = TrainingState(
-        model, optimizers, stateful, state_bytes, deadline, Changes(functions), room
+        model, optimizers, stateful, state_bytes, deadline, Changes(functions), room, cursors
     )
     state.after_change = gradient.change
     state.check_size()
@@ -192,7 +200,8 @@ def join(
         # with a loader other random numbers are drawn
         fingerprint=fingerprint(gradient.device)
         + ("" if loader is None else " data=loader")
-        + " parts" * parts,
+        + " parts" * parts
+        + ("" if cursors is None else " part-state"),
         samples=epoch.samples,
         batch=epoch.batch_size,
         shuffle=epoch.shuffle,
@@ -215,6 +224,8 @@ def join(
         shards = native.world.shards
         if parts:
             check_parts(dataset, epoch.batch_size, shards)
+        if cursors is not None:
+            cursors.check(dataset, shards)
         ahead = 0 if loader is None or not loader.num_workers else (loader.prefetch_factor or 0) + 1
         stream = Stream(
             dataset,
@@ -225,7 +236,9 @@ def join(
             substeps=substeps_of_batch,
             kept=ahead,
             parts=shards if parts else 0,
+            cursors=cursors,
         )
+        gradient.stream = stream
     source = (
         Direct(stream or dataset, collate)
         if loader is None
@@ -242,6 +255,7 @@ def prepare(
     accumulate: int = 1,
     samples: int | None = None,
     parts: bool = False,
+    part_state: int = 0,
     callbacks: Sequence[Any] = (),
     extra: Sequence[Any] = (),
     state_bytes: int | None = None,
@@ -294,6 +308,7 @@ def prepare(
         accumulate=accumulate,
         samples=samples,
         parts=parts,
+        part_state=part_state,
         callbacks=callbacks,
         extra=[*stateful, *extra],
         state_bytes=state_bytes,
@@ -847,7 +862,7 @@ class Step:
         session = self._session
         session.open_step = 0
         leaves = min(session._shards, self.samples)
-        self.loss = session._gradient.take_sum(session._native, leaves)
+        self.loss = session._gradient.take_sum(session._native, leaves, self.number)
         skip = self._heed_not_finite()
         if not skip:
             self._tell_missing_gradients()

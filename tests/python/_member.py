@@ -9,7 +9,8 @@ group=1 makes a process group of torch.distributed after join(); sum=1 reduces e
 loader=WORKERS[,1] passes a DataLoader, with so many workers, instead of the data set; with 1, its
 sampler draws some samples more often than others.
 stream=1 passes an IterableDataset, in a DataLoader if there is one; stream=2 one in batches of 25
-that can be read in parts, and writes what is read of it into FOLDER/asked-MEMBER.
+that can be read in parts, and writes what is read of it into FOLDER/asked-MEMBER; stream=3 one
+whose parts have a state.
 prepare=WORKERS,BATCH trains in a loop of DistributedDataParallel that prepare() makes elastic.
 accumulate=K: K batches for each shard.
 gan=1 trains two networks, each in a step of its own on every batch; optimizers=1 takes one of each
@@ -123,8 +124,30 @@ class Dealt(torch.utils.data.IterableDataset):
             yield x, x.sum().sin()
 
 
+class Resumed(Dealt):
+    def __init__(self, parts=1, index=0):
+        super().__init__(parts, index)
+        self.part, self.done = index, 0
+
+    def shard(self, num_shards, index):
+        return Resumed(num_shards, index)
+
+    def state_dict(self):
+        return {"done": self.done, "of": {"part": [self.part, 'a "part"']}}
+
+    def load_state_dict(self, state):
+        assert state["of"]["part"][0] == self.part
+        self.done = state["done"]
+        self.index = self.part + self.done * self.parts
+
+    def __iter__(self):
+        for one in super().__iter__():
+            self.done += 1
+            yield one
+
+
 def streamed():
-    return Stream() if faults["stream"] == (1,) else Dealt()
+    return {1: Stream, 2: Dealt, 3: Resumed}[faults["stream"][0]]()
 
 
 def die():
@@ -198,6 +221,7 @@ def join_plain():
         batch_size=batch_size,
         epochs=10,
         parts=isinstance(data, Dealt),
+        part_state=64 if isinstance(data, Resumed) else 0,
         accumulate=faults.get("accumulate", (1,))[0],
         extra=[scheduler],
         nan="stop" if "stop" in faults else "skip" if "nan" in faults else "ignore",

@@ -375,6 +375,18 @@ def test_a_stream_in_parts_is_read_by_those_who_compute_its_shards(train, one_me
     assert outcome.ledger == one.ledger
 
 
+def test_a_part_that_has_a_state_is_not_read_again(train, one_member):
+    """By a member that takes over shards in a step, after one, or that joins."""
+    one = one_member("stream=3")
+    outcome = train(3, "stream=3", "kill=1,8", "leave=2,13", "grow=16,2")
+    assert (outcome.status, outcome.members) == (0, 2), outcome.text
+    assert outcome.digests == one.digests
+    assert outcome.ledger == one.ledger
+    read = [line for lines in outcome.asked.values() for line in lines]
+    assert len(read) >= SAMPLES * EPOCHS
+    assert all((step - 1) % 3 == number // 25 for step, number in read), outcome.asked
+
+
 @pytest.mark.parametrize("loop", ["loader=2", "prepare=1,2"])
 def test_accumulated_gradients_are_equal_whatever_happens(train, one_member, loop):
     """Some shards have fewer samples than they would have batches. The prepared loop calls

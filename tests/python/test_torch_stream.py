@@ -6,6 +6,7 @@ import random
 import pytest
 import regroup.torch
 import torch
+from regroup._torch_cursors import Cursors
 from regroup._torch_stream import Stream, check_parts
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
@@ -172,6 +173,121 @@ def test_a_part_is_opened_at_any_place():
         expected = whole.take(step, positions)
     assert late.take(2, [10, 11]) == expected
     assert {part for part, _ in dataset.read} == {expected[0][0] % 4}
+
+
+class Resumed(Dealt):
+    """Its parts have a state."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.part, self.more = self.index, 0
+
+    def shard(self, num_shards, index):
+        return Resumed(self.samples, num_shards, index, self.read)
+
+    def state_dict(self):
+        return {"next": self.index, "more": self.more}
+
+    def load_state_dict(self, state):
+        self.index = state["next"]
+
+    def __iter__(self):
+        for item in super().__iter__():
+            self.index = item[0] + self.parts
+            yield item
+
+
+def test_a_part_goes_on_from_the_cursor_of_another_member():
+    """Three members, which change their parts after each step; and one that has the state only."""
+
+    def opened(substeps=1):
+        cursors = Cursors(4, 50)
+        options = {"batch_size": 8, "steps": 3 * substeps, "samples": SAMPLES, "parts": 4}
+        dataset = Resumed()
+        return (
+            dataset,
+            Stream(dataset, seed=3, substeps=substeps, cursors=cursors, **options),
+            cursors,
+        )
+
+    _, whole, alone = opened()
+    members = [opened() for _ in range(3)]
+    for step in (1, 2, 3, 4, 5):
+        batch = (step - 1) % 3
+        size = min(8, SAMPLES - 8 * batch)
+        total = [0.0] * alone.elements
+        expected, found = {}, {}
+        for shard in range(4):
+            begin, end = (8 * batch + size * one // 4 for one in (shard, shard + 1))
+            positions = list(range(begin, end))
+            expected[shard] = whole.take(step, positions)
+            dataset, stream, cursors = members[(shard + step) % 3]
+            read = len(dataset.read)
+            found[shard] = stream.take(step, positions)
+            assert len(dataset.read) - read == len(positions)  # nothing again
+            section = cursors.section_of(shard, stream.state_after(shard))
+            total = [one + other for one, other in zip(total, section, strict=True)]
+        assert found == expected
+        for _, stream, _ in members:
+            stream.take_cursors(step, total)
+        saved = members[0][2].saved()
+        assert bool(saved) == (step != 3)
+        late = opened()
+        late[2].adopt(saved)
+        if step != 3:
+            assert late[2].saved() == saved == members[1][2].saved()
+            following = [8 * (batch + 1)]
+            assert late[1].take(step + 1, following) == whole.take(step + 1, following)
+            assert len(late[0].read) == 1
+
+
+def test_the_cursor_is_for_the_next_batch_after_its_last_substep_only():
+    cursors = Cursors(1, 30)
+    stream = Stream(
+        Resumed(24), seed=3, batch_size=8, steps=6, samples=24, substeps=2, parts=1, cursors=cursors
+    )
+    for step, following in ((1, 0), (2, 8), (3, 8), (4, 16), (5, 16), (6, 0)):
+        first = 8 * ((step - 1) // 2)
+        stream.take(step, list(range(first, first + 8)))
+        stream.take_cursors(step, cursors.section_of(0, stream.state_after(0)))
+        assert cursors.next == following
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"next": "x" * 40}, r"takes 51 bytes, and part_state=30: pass part_state=76 or more to j"),
+        ({"next": torch.zeros(1)}, "more than numbers, strings, lists and dictionaries"),
+        ({"next": (1, 2)}, "more than numbers"),
+        ({1: 2}, "more than numbers"),
+        ({"next": float("nan")}, "more than numbers"),
+    ],
+)
+def test_a_state_that_is_no_cursor_is_refused(state, message):
+    with pytest.raises(regroup.Error, match=message):
+        Cursors(2, 30).section_of(1, state)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "message"),
+    [
+        (Resumed(), {"part_state": 40}, "^join: part_state: a stream that is read in parts has it"),
+        (
+            Dealt(),
+            {"part_state": 40, "parts": True},
+            r"a part: expected state_dict\(\) and load_st",
+        ),
+        (Resumed(), {"part_state": -1, "parts": True}, "part_state: expected a whole number >= 0"),
+        (
+            Resumed(),
+            {"part_state": 40, "parts": True, "workers": 1},
+            "part_state: expected a DataLoader with num_workers=0, got 1",
+        ),
+    ],
+)
+def test_what_has_no_cursors_is_refused(dataset, options, message):
+    with pytest.raises(regroup.Refused, match=message):
+        taken(dataset, **options)
 
 
 def dealt(pieces, shard=None):
