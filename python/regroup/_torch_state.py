@@ -65,7 +65,9 @@ class TrainingState:
             parameters = sum(_size(p) for p in model.parameters())
             text = (1 << 20) + 1024 * len(named)
             text += 0 if cursors is None else 6 * cursors.elements  # some bytes of it are escaped
-            limit = sum(_size(t) for t in named.values()) + 3 * parameters + text + 4 * room
+            limit = sum(_size(t) for t in named.values()) + 3 * parameters + text
+            averaged = sum(hasattr(one, "update_parameters") for one in extra)
+            limit += (4 + averaged) * room  # three values of the optimizer
             more: dict[str, torch.Tensor] = {}
             _encode(self._extra_states(), more, "state")
             _encode([one.state_dict() for one in extra], more, "state.extra")

@@ -8,6 +8,7 @@ import torch
 from regroup._torch_changes import Changes, check_marks, marks_of
 from regroup._torch_state import TrainingState
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 
 def make(optimizer_of, scheduler_of, seed, dtype=torch.float32):
@@ -327,6 +328,60 @@ def test_changes_of_the_model_are_part_of_the_state():
     told = r"^session.change: join\(changes=...\) of this program has no 'widen', it has drop$"
     with pytest.raises(regroup.Refused, match=told):
         make(5, ("drop",)).load(memoryview(widened))
+
+
+class Adapted(nn.Module):
+    """A layer that is trained no more, and a low-rank one beside it."""
+
+    def __init__(self, base, rank):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = nn.Linear(base.in_features, rank), nn.Linear(rank, base.out_features)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def test_adapters_and_their_averaged_weights_have_room_in_the_state():
+    """The layers keep their parameters under other names; the optimizer has three values each."""
+    width = 600  # more than what is spare anyway
+
+    def make(seed):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(4, width), nn.Linear(width, 1))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1, amsgrad=True)
+        average = AveragedModel(model)
+
+        def adapt(rank):
+            for network in (model, average.module):
+                network.insert(1, nn.Linear(width, rank))
+                network.insert(2, nn.Linear(rank, width))
+                for index in (0, 3):
+                    network[index] = Adapted(network[index], 2)
+            optimizer.param_groups[0]["params"] = [p for p in model.parameters() if p.requires_grad]
+
+        changes, elements = Changes({"adapt": adapt}), 2 * 600 * width + 20 * width
+        room = 4 * elements
+        return TrainingState(model, [optimizer], [average], None, changes=changes, room=room)
+
+    def train(state):
+        for _ in range(2):
+            loss = state.model(torch.ones(3, 4)).square().mean()
+            state.optimizers[0].zero_grad()
+            loss.backward()
+            state.optimizers[0].step()
+            state.extra[0].update_parameters(state.model)
+
+    source, target = make(1), make(2)
+    train(source)
+    before = source.model[0].weight.clone()
+    source.change("adapt", {"rank": width})
+    train(source)
+    assert torch.equal(source.model[0].base.weight, before)
+    source.check_size()
+    target.load(memoryview(bytes_of(source)))
+    train(source), train(target)
+    assert bytes_of(target) == bytes_of(source)
 
 
 def test_members_with_other_layouts_find_the_first_tensor_that_differs():
