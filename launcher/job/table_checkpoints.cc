@@ -117,7 +117,9 @@ void TableCheckpoints::finish(const std::function<void()>& then) {
   if (options_.plan.every == 0 || !ready()) return then();
   if (busy_) return now_.push_back([this, then](const auto&) { finish(then); });
   if (newest_has_base_) return save_last(then);
+  asks_others_ = true;  // it may have to save then
   find_changes([this, then](bool changed) {
+    asks_others_ = false;
     if (busy_) return finish(then);
     changed ? save_last(then) : then();
   });
@@ -132,7 +134,7 @@ void TableCheckpoints::save_last(const std::function<void()>& then) {
 }
 
 base::Duration TableCheckpoints::still_needs() const {
-  return busy_ ? base::Duration(kSilence) : base::Duration::zero();
+  return busy_ || asks_others_ ? base::Duration(kSilence) : base::Duration::zero();
 }
 
 void TableCheckpoints::write() {

@@ -119,9 +119,10 @@ class TableCheckpoints {
   // The job is over: the last checkpoint has no base, so that others than jobs can read it.
   bool last_ = false;
   std::uint64_t attempts_ = 0;
-  bool no_base_ = false;  // it has printed that no checkpoint of changes may follow
-  bool busy_ = false;     // a checkpoint is being written
-  bool over_ = false;     // finish() was called
+  bool no_base_ = false;      // it has printed that no checkpoint of changes may follow
+  bool busy_ = false;         // a checkpoint is being written
+  bool over_ = false;         // finish() was called
+  bool asks_others_ = false;  // finish() does not know yet whether something has changed
   // Of several stores: parts that are being written, this store's and those of the others; the
   // first error; versions as those below, of the others.
   int open_parts_ = 0;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/job/table_checkpoints.h"
 #include "tests/launcher/transport/net_test.h"
 
 namespace regroup::job {
@@ -191,6 +192,31 @@ TEST_F(OtherStoresTest, ResizeIsSaidOnceAllHaveTheirShare) {
   then_[0](base::Status(base::unavailable("host b: its store still starts")));
   ASSERT_TRUE(done);
   EXPECT_EQ(done->status().message(), "resize ps=5: host b: its store still starts");
+}
+
+// An interrupted job ends when its checkpoints need no more time.
+TEST(TableCheckpoints, NeedTimeAtTheEndUntilOtherStoresSayThatNothingHasChanged) {
+  boost::asio::io_context loop;
+  std::function<void(std::optional<std::uint64_t>)> answer;
+  TableCheckpointOptions options;
+  options.plan.every = 1;
+  options.part = {.number = 0, .of = 2, .shards = 2};
+  TableCheckpoints::Events events{[](const std::string&) {}, [] { return std::uint64_t{5}; }};
+  events.others.save = [](const auto&, const auto&) { FAIL() << "nothing has changed"; };
+  events.others.version = [&](auto then) { answer = std::move(then); };
+  TableCheckpoints checkpoints(loop, std::move(options), std::move(events));
+  EXPECT_FALSE(checkpoints.ready()) << "others load their tables yet";
+  checkpoints.others_began(7);
+  EXPECT_TRUE(checkpoints.ready());
+  bool over = false;
+  checkpoints.finish([&] { over = true; });
+  ASSERT_TRUE(answer);
+  EXPECT_FALSE(over);
+  EXPECT_GT(checkpoints.still_needs(), base::Duration::zero());
+  answer(7);
+  EXPECT_TRUE(over);
+  EXPECT_EQ(checkpoints.still_needs(), base::Duration::zero());
+  EXPECT_EQ(checkpoints.unsaved(), "");
 }
 
 }  // namespace
