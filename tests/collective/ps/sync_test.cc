@@ -6,22 +6,16 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <numeric>
 #include <random>
 
-#include "base/crc32c.h"
 #include "collective/ps/consistency.h"
-#include "tests/collective/ps/served.h"
+#include "tests/collective/ps/training.h"
 
 namespace regroup::collective::ps::testing::sync {
 namespace {
 
 using base::Code;
-
-constexpr std::int64_t kLeaves = 6;
-constexpr Consistency sync_of(std::int64_t leaves) {
-  return {.mode = Mode::kSync, .leaves = leaves};
-}
+using namespace training;
 
 TEST(PsConsistency, OfModeSyncIsChecked) {
   const auto text = [](const Consistency& one) { return check(one).message(); };
@@ -36,67 +30,6 @@ TEST(PsConsistency, OfModeSyncIsChecked) {
   EXPECT_EQ(check_same(sync_of(8), sync_of(4), "worker 1").message(),
             "leaves 8 here, 4 at worker 1; expected the same in all processes of the job");
   EXPECT_EQ(from_word(to_word(sync_of(1024))), sync_of(1024));
-}
-
-// ---- training
-
-TableSpec rows() {
-  return {.name = "rows",
-          .kind = TableKind::kHash,
-          .dim = 3,
-          .init = {InitialKind::kUniform, -1, 1},
-          .optimizer = {.kind = OptimizerKind::kRowAdagrad}};
-}
-TableSpec top() {
-  return {.name = "top",
-          .rows = 1000,
-          .init = {InitialKind::kNormal, 0, 1},
-          .optimizer = {.kind = OptimizerKind::kAdam}};
-}
-TableSpec counts() {
-  return {.name = "counts", .kind = TableKind::kDirect, .rows = 100, .dtype = Dtype::kInt64};
-}
-
-std::vector<std::int64_t> all_ids(std::int64_t count) {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
-struct Tables {
-  Table rows, top, counts;
-};
-Tables open_all(Client& client) {
-  return {open(client, rows()), open(client, top()), open(client, counts())};
-}
-
-// What a training script does with a leaf: it depends on the leaf, and on what it pulls.
-base::Status train(Client& client, const Tables& tables, const Leaf& leaf) {
-  std::mt19937 random(static_cast<unsigned>(leaf.step * 1000 + leaf.number));
-  std::vector<std::int64_t> ids;
-  for (std::int64_t id = 0; id < 60; ++id) {
-    if (random() % 3 == 0) ids.push_back(id * 1'000'003);
-  }
-  std::vector<float> gradients = pull<float>(client, tables.rows, ids, 3);
-  for (float& one : gradients) one = one * 0.3F + static_cast<float>(random() % 1000) / 997;
-  REGROUP_RETURN_IF_ERROR(client.push(tables.rows, ids, bytes_of(gradients), {.lr = 0.1}).status());
-  const std::vector<std::int64_t> count{leaf.number, 99}, ones{1, 1};
-  REGROUP_RETURN_IF_ERROR(client.push(tables.counts, count, bytes_of(ones)).status());
-  if (leaf.number % 4 == 3) return {};  // no gradient for the dense table
-  std::vector<float> dense = pull<float>(client, tables.top);
-  for (float& one : dense) one = one * 0.1F + static_cast<float>(random() % 1000) / 991;
-  return client.push(tables.top, bytes_of(dense), {.lr = 0.01}).status();
-}
-
-// A CRC of all that the tables have.
-std::uint32_t digest(Client& client, const Tables& tables) {
-  std::vector<std::int64_t> ids;
-  for (std::int64_t id = 0; id < 60; ++id) ids.push_back(id * 1'000'003);
-  const std::vector<float> first = pull<float>(client, tables.rows, ids, 3);
-  const std::vector<float> second = pull<float>(client, tables.top);
-  std::vector<std::byte> all;
-  for (const auto bytes : {bytes_of(first), bytes_of(second)})
-    all.insert(all.end(), bytes.begin(), bytes.end());
-  return base::crc32c(all);
 }
 
 class PsSync : public ::testing::Test {
@@ -129,17 +62,8 @@ class PsSync : public ::testing::Test {
   int work(const Served& served, std::uint64_t number, std::uint64_t steps) {
     const auto made = attach(served, number);
     if (!made.ok()) return fail(1, made.status());
-    Client& client = **made;
-    const Tables tables = open_all(client);
-    while (client.clock() < steps) {
-      auto leaf = client.next_leaf();
-      for (; leaf.ok() && *leaf; leaf = client.next_leaf()) {
-        if (const base::Status status = train(client, tables, **leaf); !status.ok())
-          return fail(2, status);
-        ++*shared_;
-      }
-      if (!leaf.ok()) return fail(3, leaf.status());
-    }
+    if (const base::Status status = train_until(**made, steps, *shared_); !status.ok())
+      return fail(2, status);
     return ::testing::Test::HasFailure() ? 4 : 0;
   }
   Child worker(const Served& served, std::uint64_t number, std::uint64_t steps) {
@@ -157,14 +81,7 @@ class PsSync : public ::testing::Test {
   // The tables after so many steps, and that each leaf counted once.
   static std::uint32_t result(const Served& served, std::uint64_t steps) {
     const auto last = client(served, 1000);
-    EXPECT_EQ(last->clock(), steps);
-    const Tables tables = open_all(*last);
-    const auto counted = pull<std::int64_t>(*last, tables.counts, all_ids(100), 1);
-    std::vector<std::int64_t> expected(100);
-    std::fill_n(expected.begin(), kLeaves, static_cast<std::int64_t>(steps));
-    expected[99] = static_cast<std::int64_t>(steps) * kLeaves;
-    EXPECT_EQ(counted, expected);
-    return digest(*last, tables);
+    return checked_digest(*last, steps);
   }
   // Of a run that nobody disturbs: one client, one shard.
   std::uint32_t undisturbed(std::uint64_t steps) {
