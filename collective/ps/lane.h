@@ -100,7 +100,7 @@ struct MessageHeader {
   std::uint64_t step;
   std::uint64_t attempt;  // grows with each leaf that the client begins, or begins again
   std::uint32_t leaf;
-  std::uint32_t reserved;
+  std::uint32_t of_several;  // 1: of a step of several stores
 };
 static_assert(sizeof(MessageHeader) == 64);
 inline constexpr std::uint64_t kMessageUnit = 64;

@@ -82,14 +82,14 @@ StepHold::~StepHold() {
   shmem::ring(shards_.front().lanes.header().server);
 }
 
-std::uint64_t StepHold::step() const {
-  return shards_.front().lanes.header().steps.logged.load(std::memory_order_seq_cst);
-}
+std::uint64_t StepHold::step() const { return agreed_steps(shards_.front().lanes.header().steps); }
 
 void restore_step(std::span<const MappedShard> shards, std::uint64_t step) {
   for (const MappedShard& shard : shards) {
     shard.lanes.header().steps.logged.store(step, std::memory_order_seq_cst);
     shard.lanes.header().steps.applied.store(step, std::memory_order_seq_cst);
+    shard.lanes.header().steps.proposed.store(step, std::memory_order_seq_cst);
+    shard.lanes.header().steps.agreed.store(step, std::memory_order_seq_cst);
   }
 }
 
@@ -150,7 +150,7 @@ base::Status ShardServer::serve(const std::atomic<bool>& stop, std::uint32_t ser
     return stop.load(std::memory_order_seq_cst) || server_of(shard_->store) != server;
   };
   const auto ready = [&] {
-    if (ending() || may_log_step() || may_apply_step()) return true;
+    if (ending() || may_log_step() || may_agree() || may_apply_step()) return true;
     for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
       const Lane& lane = lanes.lane(i);
       if (lane.client.load(std::memory_order_seq_cst) != 0 &&
@@ -182,6 +182,7 @@ base::Result<std::size_t> ShardServer::poll() {
     REGROUP_ASSIGN_OR_RETURN(const std::size_t of_lane, poll_lane(i));
     answered += of_lane;
   }
+  if (may_agree()) agree();
   if (may_log_step() || may_apply_step()) {
     WriteTurn changing(shard_->store);
     if (may_log_step()) log_step();
@@ -391,6 +392,7 @@ base::Result<bool> ShardServer::takes_step(const MessageHeader& header) {
   if (words.logged.load(std::memory_order_relaxed) != step || header.step != step) return false;
   if (!sums_) {
     sums_.emplace(header.leaves);
+    words.of_several.store(header.of_several, std::memory_order_seq_cst);
     words.leaves.store(header.leaves, std::memory_order_relaxed);
   }
   if (sums_->leaves() == header.leaves) return true;
@@ -499,8 +501,23 @@ base::Status ShardServer::append_sums(const ShardGradients& sums, std::uint64_t 
   return {};
 }
 
+bool ShardServer::may_agree() const {
+  return shard_->lanes.spec().shard == 0 && steps().proposed.load(std::memory_order_seq_cst) >
+                                                steps().agreed.load(std::memory_order_relaxed);
+}
+
+void ShardServer::agree() {
+  StepWords& words = steps();
+  if (!try_lock_robust(words.hold)) return;
+  words.agreed.store(words.proposed.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
+  ::pthread_mutex_unlock(&words.hold);
+  for (const MappedShard& shard : shards_) shmem::ring_if_asleep(shard.lanes.header().server);
+  wake_clients();
+}
+
 bool ShardServer::may_apply_step() const {
   const std::uint64_t applied = steps().applied.load(std::memory_order_relaxed);
+  if (agreed_steps(shards_.front().lanes.header().steps) <= applied) return false;
   return std::ranges::all_of(shards_, [&](const MappedShard& shard) {
     return shard.lanes.header().steps.logged.load(std::memory_order_seq_cst) > applied;
   });

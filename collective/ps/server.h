@@ -36,7 +36,7 @@ struct MappedShard {
 // Steps go on when the holder's process dies.
 class StepHold {
  public:
-  // Takes it, and waits until a step that all shards have logged is applied in all. `shards` are
+  // Takes it, and waits until a step that may be applied is applied in all shards. `shards` are
   // mapped for writing and must outlive it. Where no server does that, applies it itself.
   // kDeadlineExceeded: another process holds it, or a server applies no step, until `deadline`.
   [[nodiscard]] static base::Result<StepHold> take(std::span<const MappedShard> shards,
@@ -112,6 +112,10 @@ class ShardServer {
   // Whether all shards have logged a step that is not applied here.
   [[nodiscard]] bool may_apply_step() const;
   [[nodiscard]] base::Status apply_step();
+  // Whether clients have seen that all stores have logged a step of which this store does not know.
+  [[nodiscard]] bool may_agree() const;
+  // Of shard 0: notes it, unless the steps are on hold.
+  void agree();
   // Says that a step's words have changed.
   void wake_clients() const;
   // Notes the client that has taken a lane. kDataLoss: the lane names another one now, or one that

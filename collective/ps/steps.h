@@ -3,12 +3,18 @@
 // `logged`. Once all shards have said so, nobody needs the step's leaves any more, and each applies
 // its part: so no leaf that counts is computed from rows of two steps, whatever is killed.
 // docs/design/ps_lanes.md.
+//
+// Shards of several stores cannot read each other's words. Clients read `logged` in all stores, and
+// propose the least of them to each. It only grows, in memory that outlives clients and servers, so
+// any client may do so at any time, and again. docs/design/ps_hosts.md.
 #pragma once
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace regroup::collective::ps {
@@ -33,7 +39,13 @@ struct StepWords {
   alignas(128) std::atomic<std::uint64_t> changes;
   // Of shard 0, by clients: leaves that one began while another client had them.
   std::atomic<std::uint64_t> taken_over;
-  // Of shard 0, robust: while another process holds it, shard 0 logs no step.
+  // Of shard 0, if the step is one of several stores: 1 then. By the server, when a step begins.
+  std::atomic<std::uint64_t> of_several;
+  // Of shard 0. Steps that all stores have logged, as clients have seen. A step is applied once its
+  // server has agreed, which it does while nobody has `hold`.
+  std::atomic<std::uint64_t> proposed;
+  std::atomic<std::uint64_t> agreed;
+  // Of shard 0, robust: while another process holds it, shard 0 logs no step, and agrees to none.
   alignas(64) pthread_mutex_t hold;
   // Of shard 0, by clients: who computes a leaf. It keeps clients from doing the same work twice,
   // no more: a leaf that two clients compute is the same.
@@ -50,12 +62,43 @@ struct StepWords {
     if (words.logged.load(std::memory_order_seq_cst) == step) return (bits >> leaf % 64 & 1) != 0;
   }
 }
+// Steps that may be applied, of which `first`, the words of shard 0, knows: each shard looks at all
+// `logged` words, too.
+[[nodiscard]] inline std::uint64_t agreed_steps(const StepWords& first) {
+  const std::uint64_t logged = first.logged.load(std::memory_order_seq_cst);
+  if (first.of_several.load(std::memory_order_seq_cst) == 0) return logged;
+  return std::min(logged, first.agreed.load(std::memory_order_seq_cst));
+}
 inline void set_leaf(StepWords& words, std::uint32_t leaf) {
   words.have[leaf / 64].fetch_or(std::uint64_t{1} << leaf % 64, std::memory_order_seq_cst);
 }
 inline void clear_leaves(StepWords& words) {
   for (auto& bits : words.have) bits.store(0, std::memory_order_seq_cst);
 }
+
+// Leaves of a step, a bit each.
+struct LeafSet {
+  std::array<std::uint64_t, kMostLeaves / 64> bits{};
+  [[nodiscard]] bool has(std::uint32_t leaf) const {
+    return (bits[leaf / 64] >> leaf % 64 & 1) != 0;
+  }
+  void insert(std::uint32_t leaf) { bits[leaf / 64] |= std::uint64_t{1} << leaf % 64; }
+  void insert(const LeafSet& others) {
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] |= others.bits[i];
+  }
+  [[nodiscard]] bool empty() const { return *this == LeafSet{}; }
+  bool operator==(const LeafSet&) const = default;
+};
+
+// A step as one store has it, for a client of several.
+struct StepState {
+  std::uint64_t logged = 0;    // steps that all shards of the store have logged
+  std::uint64_t applied = 0;   // steps that all shards have applied
+  std::uint64_t proposed = 0;  // as StepWords::proposed
+  std::uint64_t leaves = 0;    // of the newest step that is logged or begun; 0: not known
+  std::uint64_t changes = 0;   // as StepWords::changes, read before the rest
+  LeafSet lacking;             // of the step that was asked for: what a shard needs
+};
 
 // A word of `claims`. The claim of a client that has ended is cleared with its lane.
 struct LeafClaim {
