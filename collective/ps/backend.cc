@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/deadline.h"
@@ -24,6 +25,12 @@ base::Status Client::Backend::check_process() const {
 
 base::TimePoint Client::Backend::deadline() const {
   return base::deadline_after(shmem::RealPolicy::now(), call_within_);
+}
+
+base::Duration wait_before_help(base::Duration own_leaf) {
+  constexpr std::chrono::milliseconds kLeast{2}, kUnknown{50};
+  if (own_leaf == base::Duration::zero()) return kUnknown;
+  return std::max<base::Duration>(own_leaf * 3 / 2, kLeast);
 }
 
 base::Status no_thread(const std::system_error& error) {

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/ps/steps.h"
 #include "regroup/ps.h"
 
 namespace regroup::collective::ps {
@@ -26,9 +27,6 @@ class Client::Backend {
  public:
   explicit Backend(const ClientOptions& options)
       : client_(options.client), call_within_(options.deadline) {}
-  // Of one store. Errors as Client::attach(). Blocks until `deadline`.
-  [[nodiscard]] static base::Result<std::unique_ptr<Backend>> attach(const ClientOptions& options,
-                                                                     base::TimePoint deadline);
   virtual ~Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
@@ -64,6 +62,52 @@ class Client::Backend {
   const std::chrono::nanoseconds call_within_;
   const pid_t process_ = ::getpid();
 };
+
+class Client::StoreBackend : public Client::Backend {
+ public:
+  using Backend::Backend;
+  // Errors as Client::attach(). Blocks until `deadline`.
+  [[nodiscard]] static base::Result<std::unique_ptr<StoreBackend>> attach(
+      const ClientOptions& options, base::TimePoint deadline);
+
+  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
+                                  Output rows) final {
+    return pull_of_step(table, ids, rows).status();
+  }
+  [[nodiscard]] base::Status pull_dense(Table table, Output values) final {
+    return pull_dense_of_step(table, values).status();
+  }
+  // As pull(). Mode sync: returns the steps that the rows have, all the same; other modes: 0.
+  [[nodiscard]] virtual base::Result<std::uint64_t> pull_of_step(Table table,
+                                                                 std::span<const std::int64_t> ids,
+                                                                 Output rows) = 0;
+  [[nodiscard]] virtual base::Result<std::uint64_t> pull_dense_of_step(Table table,
+                                                                       Output values) = 0;
+
+  // Mode sync, of a client of several stores, which takes part in a step by these instead of by
+  // next_leaf(). kInvalidArgument: another mode, or no such leaf.
+
+  // Waits until the words of steps are other ones than at `seen`, a StepState::changes, at most
+  // until `until`. Without `seen` it does not wait. An error: the store cannot log step `step`.
+  [[nodiscard]] virtual base::Result<StepState> step_state(std::uint64_t step,
+                                                           std::optional<std::uint64_t> seen,
+                                                           base::TimePoint until) = 0;
+  // The store's words say from now on that this client computes the leaf that is returned, one of
+  // `lacking`. `of_others`: also one that another client computes.
+  [[nodiscard]] virtual base::Result<std::optional<std::uint32_t>> claim_leaf(
+      std::uint64_t step, const LeafSet& lacking, bool of_others) = 0;
+  // Pushes from now on are of `leaf`.
+  [[nodiscard]] virtual base::Status begin_leaf(const Leaf& leaf) = 0;
+  // The leaf has all pushes, whose errors flush() has returned.
+  [[nodiscard]] virtual base::Status end_leaf(base::TimePoint until) = 0;
+  // All stores have logged `steps` steps.
+  [[nodiscard]] virtual base::Status propose(std::uint64_t steps) = 0;
+};
+
+// A client that lacks work waits so long before it does that of another one, too: longer than a
+// leaf takes, so that clients that are alike do nothing twice. `own_leaf`: the time of its last
+// leaf; 0: not known.
+[[nodiscard]] base::Duration wait_before_help(base::Duration own_leaf);
 
 // kUnavailable: a client's thread cannot be started.
 [[nodiscard]] base::Status no_thread(const std::system_error& error);

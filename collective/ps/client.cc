@@ -29,14 +29,6 @@ using shmem::RealPolicy;
 constexpr std::chrono::milliseconds kLookForLane{1};
 // A thread that waits for an answer looks itself after this time, whatever the bell says.
 constexpr std::chrono::seconds kLookAgain{1};
-// A client that lacks work waits so long before it does that of another one, too: longer than a
-// leaf takes, so that clients that are alike do nothing twice.
-base::Duration wait_before_help(base::Duration own_leaf) {
-  constexpr std::chrono::milliseconds kLeast{2}, kUnknown{50};
-  if (own_leaf == base::Duration::zero()) return kUnknown;
-  return std::max<base::Duration>(own_leaf * 3 / 2, kLeast);
-}
-
 Status other_processes_attach(std::uint64_t client, const Lanes& lanes) {
   return base::deadline_exceeded(
       fmt::format("client {}: other processes take and free lanes of shard {}; expected a turn",
@@ -632,12 +624,16 @@ std::optional<std::uint64_t> Client::Impl::steady_step() const {
     if (words.applied.load(std::memory_order_seq_cst) != step) return std::nullopt;
     may_apply &= words.logged.load(std::memory_order_seq_cst) > step;
   }
+  may_apply &= agreed_steps(step_words()) > step;
   return may_apply ? std::nullopt : std::optional(step);
 }
 
 template <class Read>
-Status Client::Impl::pull_of_one_step(const std::string& table, Read read) {
-  if (!is_sync()) return read();
+base::Result<std::uint64_t> Client::Impl::pull_of_one_step(const std::string& table, Read read) {
+  if (!is_sync()) {
+    REGROUP_RETURN_IF_ERROR(read());
+    return std::uint64_t{0};
+  }
   const base::TimePoint until = deadline();
   while (true) {
     const std::uint64_t changes = step_words().changes.load(std::memory_order_seq_cst);
@@ -646,7 +642,10 @@ Status Client::Impl::pull_of_one_step(const std::string& table, Read read) {
       // Rows that change while they are read may be of the next step.
       const Status status = read();
       std::atomic_thread_fence(std::memory_order_seq_cst);
-      if (steady_step() == before) return status;
+      if (steady_step() == before) {
+        REGROUP_RETURN_IF_ERROR(status);
+        return *before;
+      }
     }
     if (RealPolicy::now() >= until) {
       return base::deadline_exceeded(
@@ -666,6 +665,7 @@ MessageHeader Client::Impl::header_of(MessageKind kind, std::uint64_t bytes,
   out.step = leaf->step;
   out.leaf = leaf->number;
   out.attempt = attempt_;
+  out.of_several = of_several_ ? 1 : 0;
   return out;
 }
 
@@ -679,9 +679,9 @@ Status Client::Impl::check_leaf_of(std::uint64_t ticket) const {
 }
 
 // Each shard gets the end of the leaf behind its pushes, with their number.
-Status Client::Impl::end_leaf(Lock& lock) {
+Status Client::Impl::end_leaf_locked(Lock& lock, base::TimePoint until) {
   lock.unlock();
-  Status pushed = flush(deadline());
+  Status pushed = flush(until);
   lock.lock();
   if (pushed.ok()) pushed = leaf_failed_;
   for (const auto& [ticket, push] : pushes_) {
@@ -711,7 +711,7 @@ Status Client::Impl::end_leaf(Lock& lock) {
   }
   pushes_.at(ticket).sending = false;
   if (pushes_.at(ticket).done()) finish(pushes_.find(ticket));
-  if (status.ok()) status = wait_locked(lock, ticket, deadline());
+  if (status.ok()) status = wait_locked(lock, ticket, until);
   const auto found = pushes_.find(ticket);
   if (found == pushes_.end()) return status;
   if (status.ok()) status = std::move(found->second.status);
@@ -720,22 +720,24 @@ Status Client::Impl::end_leaf(Lock& lock) {
   return status;
 }
 
-bool Client::Impl::lacks(std::uint32_t leaf) const {
+bool Client::Impl::lacks(std::uint64_t step, std::uint32_t leaf) const {
   return std::ranges::any_of(shards_, [&](const MappedShard& shard) {
-    return !has_leaf(shard.lanes.header().steps, clock_, leaf);
+    return !has_leaf(shard.lanes.header().steps, step, leaf);
   });
 }
 
-std::optional<std::uint32_t> Client::Impl::claim_leaf(bool of_others) {
+template <class Lacks>
+std::optional<std::uint32_t> Client::Impl::claim_where(std::uint64_t step, bool of_others,
+                                                       Lacks lacks) {
   const std::uint32_t own = links_[0].lane;
   const auto leaves = static_cast<std::uint32_t>(*options_.consistency.leaves);
-  const LeafClaim wanted{clock_, own};
+  const LeafClaim wanted{step, own};
   for (std::uint32_t i = 0; i < leaves; ++i) {
     // Clients that help begin at different leaves.
     const std::uint32_t leaf = of_others ? (i + own) % leaves : i;
     std::atomic<std::uint64_t>& claim = step_words().claims[leaf];
     std::uint64_t word = claim.load(std::memory_order_seq_cst);
-    const bool taken = word != 0 && LeafClaim::of(word).step == clock_ && word != wanted.word();
+    const bool taken = word != 0 && LeafClaim::of(word).step == step && word != wanted.word();
     if ((taken && !of_others) || !lacks(leaf)) continue;
     if (!claim.compare_exchange_strong(word, wanted.word())) continue;
     if (taken) step_words().taken_over.fetch_add(1, std::memory_order_relaxed);
@@ -744,11 +746,11 @@ std::optional<std::uint32_t> Client::Impl::claim_leaf(bool of_others) {
   return std::nullopt;
 }
 
-Status Client::Impl::step_failure() const {
+Status Client::Impl::step_failure(std::uint64_t step) const {
   for (const MappedShard& shard : shards_) {
     const StepWords& words = shard.lanes.header().steps;
-    if (words.failed.load(std::memory_order_seq_cst) != clock_ + 1 ||
-        words.logged.load(std::memory_order_seq_cst) != clock_)
+    if (words.failed.load(std::memory_order_seq_cst) != step + 1 ||
+        words.logged.load(std::memory_order_seq_cst) != step)
       continue;
     const std::string why(words.why.data(), ::strnlen(words.why.data(), words.why.size()));
     const auto code = std::min(words.code.load(std::memory_order_relaxed),
@@ -760,7 +762,7 @@ Status Client::Impl::step_failure() const {
 
 std::string Client::Impl::step_is_late() const {
   for (std::uint32_t leaf = 0; leaf < *options_.consistency.leaves; ++leaf) {
-    if (!lacks(leaf)) continue;
+    if (!lacks(clock_, leaf)) continue;
     return fmt::format("step {}: leaf {} has not come in time", clock_, leaf);
   }
   std::string shards;
@@ -798,7 +800,7 @@ base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
   REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
   Lock lock(mutex_);
   if (leaf_) {
-    REGROUP_RETURN_IF_ERROR(end_leaf(lock));
+    REGROUP_RETURN_IF_ERROR(end_leaf_locked(lock, deadline()));
     leaf_time_ = RealPolicy::now() - leaf_begun_;
   }
   const base::TimePoint until = deadline();
@@ -808,22 +810,90 @@ base::Result<std::optional<Leaf>> Client::Impl::next_leaf() {
       clock_ = applied;
       return std::optional<Leaf>();
     }
-    REGROUP_RETURN_IF_ERROR(step_failure());
+    REGROUP_RETURN_IF_ERROR(step_failure(clock_));
     const base::TimePoint now = RealPolicy::now();
-    if (const std::optional<std::uint32_t> leaf = claim_leaf(now >= help)) {
+    const auto leaf = claim_where(clock_, now >= help,
+                                  [&](std::uint32_t number) { return lacks(clock_, number); });
+    if (leaf) {
       // A step that has failed meanwhile lacks all its leaves; the server says that it has first.
-      REGROUP_RETURN_IF_ERROR(step_failure());
-      leaf_ = Leaf{clock_, *leaf};
+      REGROUP_RETURN_IF_ERROR(step_failure(clock_));
       leaf_begun_ = now;
-      leaf_pushes_.assign(shards_.size(), 0);
-      leaf_failed_ = {};
-      ++attempt_;
+      begin({clock_, *leaf});
       return leaf_;
     }
     if (caller_.is_gone()) return caller_is_gone();
     if (now >= until) return base::deadline_exceeded(step_is_late());
     sleep_until_step_changes(lock, changes, std::min(until, now < help ? help : until));
   }
+}
+
+void Client::Impl::begin(const Leaf& leaf) {
+  leaf_ = leaf;
+  leaf_pushes_.assign(shards_.size(), 0);
+  leaf_failed_ = {};
+  ++attempt_;
+}
+
+// ---- steps of several stores
+
+base::Result<StepState> Client::Impl::step_state(std::uint64_t step,
+                                                 std::optional<std::uint64_t> seen,
+                                                 base::TimePoint until) {
+  REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
+  const StepWords& words = step_words();
+  Lock lock(mutex_);
+  StepState out;
+  while (true) {
+    out.changes = words.changes.load(std::memory_order_seq_cst);
+    if (!seen || out.changes != *seen || RealPolicy::now() >= until) break;
+    if (caller_.is_gone()) return caller_is_gone();
+    sleep_until_step_changes(lock, *seen, until);
+  }
+  REGROUP_RETURN_IF_ERROR(step_failure(step));
+  out.applied = least_applied();
+  out.logged = words.logged.load(std::memory_order_seq_cst);
+  out.proposed = words.proposed.load(std::memory_order_seq_cst);
+  out.leaves = words.leaves.load(std::memory_order_seq_cst);
+  for (std::uint32_t leaf = 0; leaf < *options_.consistency.leaves; ++leaf) {
+    if (lacks(step, leaf)) out.lacking.insert(leaf);
+  }
+  return out;
+}
+
+base::Result<std::optional<std::uint32_t>> Client::Impl::claim_leaf(std::uint64_t step,
+                                                                    const LeafSet& lacking,
+                                                                    bool of_others) {
+  REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
+  return claim_where(step, of_others, [&](std::uint32_t leaf) { return lacking.has(leaf); });
+}
+
+Status Client::Impl::begin_leaf(const Leaf& leaf) {
+  REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
+  if (leaf.number >= *options_.consistency.leaves) {
+    return invalid_argument(fmt::format("leaf {}: expected one of {} leaves", leaf.number,
+                                        *options_.consistency.leaves));
+  }
+  const Lock lock(mutex_);
+  of_several_ = true;
+  begin(leaf);
+  return {};
+}
+
+Status Client::Impl::end_leaf(base::TimePoint until) {
+  Lock lock(mutex_);
+  if (!leaf_) return invalid_argument("end of a leaf: none is begun");
+  return end_leaf_locked(lock, until);
+}
+
+Status Client::Impl::propose(std::uint64_t steps) {
+  REGROUP_RETURN_IF_ERROR(check_next_leaf(options_.consistency.mode));
+  std::atomic<std::uint64_t>& proposed = step_words().proposed;
+  for (std::uint64_t seen = proposed.load(); seen < steps;) {
+    if (!proposed.compare_exchange_weak(seen, steps, std::memory_order_seq_cst)) continue;
+    shmem::ring_if_asleep(clock_lanes().header().server);
+    break;
+  }
+  return {};
 }
 
 // ---- tables
@@ -1060,7 +1130,9 @@ Status Client::Impl::send_slice(Lock& lock, const OpenedTable& table, const Rang
 
 // ---- pulls
 
-Status Client::Impl::pull(Table table, std::span<const std::int64_t> ids, Output rows) {
+base::Result<std::uint64_t> Client::Impl::pull_of_step(Table table,
+                                                       std::span<const std::int64_t> ids,
+                                                       Output rows) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, true));
   const TableSpec& spec = opened->spec;
   REGROUP_RETURN_IF_ERROR(check_pull_rows(spec, ids.size(), rows));
@@ -1104,7 +1176,7 @@ Status Client::Impl::read_rows(const OpenedTable& opened, std::span<const std::i
   return {};
 }
 
-Status Client::Impl::pull_dense(Table table, Output values) {
+base::Result<std::uint64_t> Client::Impl::pull_dense_of_step(Table table, Output values) {
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, false));
   const TableSpec& spec = opened->spec;
   const std::size_t size = size_of(spec.dtype);
@@ -1131,9 +1203,9 @@ Client::~Client() {
   if (impl_->in_child()) static_cast<void>(impl_.release());
 }
 
-base::Result<std::unique_ptr<Client::Backend>> Client::Backend::attach(const ClientOptions& options,
-                                                                       base::TimePoint deadline) {
-  std::unique_ptr<Backend> backend;
+base::Result<std::unique_ptr<Client::StoreBackend>> Client::StoreBackend::attach(
+    const ClientOptions& options, base::TimePoint deadline) {
+  std::unique_ptr<StoreBackend> backend;
   if (is_gateway_address(options.memory)) {
     REGROUP_ASSIGN_OR_RETURN(backend, Remote::connect(options, deadline));
   } else {
@@ -1147,8 +1219,8 @@ base::Result<std::unique_ptr<Client::Backend>> Client::Backend::attach(const Cli
 
 base::Result<std::unique_ptr<Client>> Client::attach(const ClientOptions& options) {
   REGROUP_ASSIGN_OR_RETURN(
-      std::unique_ptr<Backend> backend,
-      Backend::attach(options, base::deadline_after(RealPolicy::now(), options.deadline)));
+      std::unique_ptr<StoreBackend> backend,
+      StoreBackend::attach(options, base::deadline_after(RealPolicy::now(), options.deadline)));
   return std::unique_ptr<Client>(new Client(std::move(backend)));
 }
 base::Result<Table> Client::open(const TableSpec& spec) {

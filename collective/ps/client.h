@@ -84,7 +84,7 @@ class LaneHolder {
   std::thread thread_;
 };
 
-class Client::Impl final : public Client::Backend {
+class Client::Impl final : public Client::StoreBackend {
  public:
   using Shards = std::shared_ptr<const std::vector<MappedShard>>;
   // Maps the shards of `memory` for reading.
@@ -112,9 +112,19 @@ class Client::Impl final : public Client::Backend {
   // The leaf that this client computes does not count: next_leaf() returns `why`, which is an
   // error, and the call after that begins a leaf anew.
   void fail_leaf(const base::Status& why);
-  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
-                                  Output rows) override;
-  [[nodiscard]] base::Status pull_dense(Table table, Output values) override;
+  [[nodiscard]] base::Result<std::uint64_t> pull_of_step(Table table,
+                                                         std::span<const std::int64_t> ids,
+                                                         Output rows) override;
+  [[nodiscard]] base::Result<std::uint64_t> pull_dense_of_step(Table table, Output values) override;
+  [[nodiscard]] base::Result<StepState> step_state(std::uint64_t step,
+                                                   std::optional<std::uint64_t> seen,
+                                                   base::TimePoint until) override;
+  [[nodiscard]] base::Result<std::optional<std::uint32_t>> claim_leaf(std::uint64_t step,
+                                                                      const LeafSet& lacking,
+                                                                      bool of_others) override;
+  [[nodiscard]] base::Status begin_leaf(const Leaf& leaf) override;
+  [[nodiscard]] base::Status end_leaf(base::TimePoint until) override;
+  [[nodiscard]] base::Status propose(std::uint64_t steps) override;
   [[nodiscard]] std::uint32_t shards() const override {
     return static_cast<std::uint32_t>(shards_.size());
   }
@@ -159,7 +169,7 @@ class Client::Impl final : public Client::Backend {
   using Lock = std::unique_lock<std::mutex>;
 
   Impl(Shards shards, const ClientOptions& options, Caller caller)
-      : Backend(options),
+      : StoreBackend(options),
         options_(options),
         caller_(std::move(caller)),
         mapped_(std::move(shards)),
@@ -242,18 +252,20 @@ class Client::Impl final : public Client::Backend {
   [[nodiscard]] static base::Status read_rows(const OpenedTable& opened,
                                               std::span<const std::int64_t> ids, Output rows);
   template <class Read>
-  [[nodiscard]] base::Status pull_of_one_step(const std::string& table, Read read);
+  [[nodiscard]] base::Result<std::uint64_t> pull_of_one_step(const std::string& table, Read read);
   // The header of a message, of `leaf` if there is one.
   [[nodiscard]] MessageHeader header_of(MessageKind kind, std::uint64_t bytes,
                                         const std::optional<Leaf>& leaf) const;
   // Refuses to send more of a push whose leaf has ended meanwhile.
   [[nodiscard]] base::Status check_leaf_of(std::uint64_t ticket) const;
-  [[nodiscard]] base::Status end_leaf(Lock& lock);
-  // A leaf that this client is to compute next; claims it. `of_others`: also one that another
-  // client computes.
-  [[nodiscard]] std::optional<std::uint32_t> claim_leaf(bool of_others);
-  [[nodiscard]] bool lacks(std::uint32_t leaf) const;
-  [[nodiscard]] base::Status step_failure() const;
+  void begin(const Leaf& leaf);
+  [[nodiscard]] base::Status end_leaf_locked(Lock& lock, base::TimePoint until);
+  // A leaf of those for which lacks(leaf) is true; claims it, as claim_leaf().
+  template <class Lacks>
+  [[nodiscard]] std::optional<std::uint32_t> claim_where(std::uint64_t step, bool of_others,
+                                                         Lacks lacks);
+  [[nodiscard]] bool lacks(std::uint64_t step, std::uint32_t leaf) const;
+  [[nodiscard]] base::Status step_failure(std::uint64_t step) const;
   [[nodiscard]] std::string step_is_late() const;
   // Sleeps until a word of a step differs from what it was when `changes` was read.
   void sleep_until_step_changes(Lock& lock, std::uint64_t changes, base::TimePoint until);
@@ -281,6 +293,7 @@ class Client::Impl final : public Client::Backend {
   std::vector<std::uint64_t> leaf_pushes_;
   base::Status leaf_failed_;  // of the first push of it that is not all in the lanes
   std::uint64_t attempt_ = 0;
+  bool of_several_ = false;     // leaves are of steps of several stores
   base::Duration leaf_time_{};  // of the last one that was whole
 };
 

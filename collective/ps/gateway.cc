@@ -141,8 +141,14 @@ class Session {
       case RequestKind::kFlush:
       case RequestKind::kAdvance:
       case RequestKind::kNextLeaf:
+      case RequestKind::kStepState:
+      case RequestKind::kBeginLeaf:
+      case RequestKind::kEndLeaf:
+      case RequestKind::kPropose:
       case RequestKind::kLeave:
         return request.bytes == 0;
+      case RequestKind::kClaimLeaf:
+        return request.bytes == sizeof(LeafSet);
       case RequestKind::kTold:
         return request.bytes == 0 && request.of <= request.count;
     }
@@ -168,6 +174,16 @@ class Session {
         return wait(request);
       case RequestKind::kFlush:
         return answer_flush(request, flush());
+      case RequestKind::kStepState:
+        return step_state(request);
+      case RequestKind::kClaimLeaf:
+        return claim_leaf(request);
+      case RequestKind::kBeginLeaf:
+        return client_->begin_leaf({request.step, request.leaf}).ok();
+      case RequestKind::kEndLeaf:
+        return answer(request, client_->end_leaf(client_->deadline()));
+      case RequestKind::kPropose:
+        return client_->propose(request.of).ok();
       case RequestKind::kTold:
         failed_.erase(failed_.lower_bound(request.of), failed_.upper_bound(request.count));
         return true;
@@ -331,14 +347,31 @@ class Session {
     return answer(request, {}, 0, std::as_bytes(std::span(&out, 1)));
   }
 
+  [[nodiscard]] bool step_state(const Request& request) {
+    const base::Duration most(std::max<std::int64_t>(request.wait, 0));
+    const base::TimePoint until = base::deadline_after(RealPolicy::now(), most);
+    const auto state = client_->step_state(
+        request.step, request.first != 0 ? std::optional(request.of) : std::nullopt,
+        std::min(until, client_->deadline()));
+    if (!state.ok()) return answer(request, state.status());
+    return answer(request, {}, 0, std::as_bytes(std::span(&*state, 1)));
+  }
+  [[nodiscard]] bool claim_leaf(const Request& request) {
+    LeafSet lacking;
+    std::memcpy(&lacking, payload_.data(), sizeof lacking);
+    const auto leaf = client_->claim_leaf(request.step, lacking, request.first != 0);
+    if (!leaf.ok()) return answer(request, leaf.status());
+    return answer(request, {}, *leaf ? **leaf + std::uint64_t{1} : 0);
+  }
+
   [[nodiscard]] bool pull(const Request& request) {
     const TableSpec& spec = specs_[request.table];
     const bool dense = request.kind == RequestKind::kPullDense;
     rows_.resize(dense ? dense_elements(spec) * size_of(spec.dtype)
                        : request.count * spec.value_bytes());
-    const Status status = dense ? client_->pull_dense({request.table}, rows_)
-                                : client_->pull({request.table}, ids_in(request), rows_);
-    return answer(request, status, 0, rows_);
+    const auto step = dense ? client_->pull_dense_of_step({request.table}, rows_)
+                            : client_->pull_of_step({request.table}, ids_in(request), rows_);
+    return answer(request, step.status(), step.ok() ? *step : 0, rows_);
   }
 
   const int socket_;

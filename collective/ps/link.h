@@ -2,7 +2,8 @@
 // of its messages, and the address where the gateway is. docs/design/ps_hosts.md.
 //
 // The client sends a Hello, then requests, each a Request with its payload. The gateway deals with
-// them in their order, and answers each with an Answer, except pushes and kTold. Structures are
+// them in their order, and answers each with an Answer, except pushes, and
+// requests "without an answer". Structures are
 // sent as they lie in memory: all processes run one build on one architecture, as kVersion says.
 #pragma once
 
@@ -17,11 +18,12 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "collective/ps/steps.h"
 #include "regroup/ps.h"
 
 namespace regroup::collective::ps {
 
-inline constexpr std::uint32_t kLinkVersion = 3;
+inline constexpr std::uint32_t kLinkVersion = 4;
 inline constexpr std::uint64_t kLinkMagic = 0x4b4e494c53505252ULL;  // "RRPSLINK"
 // A host that acknowledges no bytes for so long is lost. Shorter than the 5 s after which an agent
 // ends the members of a lost controller, so that they can say what they have lost.
@@ -58,14 +60,23 @@ enum class RequestKind : std::uint32_t {
   kPushDense,  // payload: gradients
   kWait,       // of the push whose last request was `of`, for at most `wait` nanoseconds
   kFlush,
-  kAdvance,    // to clock `of` or a later one; 0: by one turn. The answer's value: the clock
+  kAdvance,  // to clock `of` or a later one; 0: by one turn. The answer's value: the clock
+  // The answer's value: in mode sync, the steps that the rows have.
   kPull,       // payload: `count` ids; the answer's: their rows
   kPullDense,  // the answer's payload: the table
   // Mode sync. `leaf` and `step`: of the one that ends; `first` is 0 if there is none; `of` is 1 if
   // a push of it was not sent whole, so that it does not count. The answer's payload: NextLeaf.
   kNextLeaf,
-  kTold,   // the errors of pushes `of` to `count` have been told; without an answer
-  kLeave,  // the last request: all before have been dealt with
+  // Mode sync at several stores: the calls of StoreBackend.
+  kStepState,  // of `step`; waits at most `wait` nanoseconds, `first` 1: for other words than at
+               // `of`. The answer's payload: StepState
+  kClaimLeaf,  // of `step`, payload: LeafSet; `first` 1: also of others. The answer's value: the
+               // leaf's number + 1; 0: none
+  kBeginLeaf,  // `leaf` of `step`; without an answer
+  kEndLeaf,
+  kPropose,  // `of` steps; without an answer
+  kTold,     // the errors of pushes `of` to `count` have been told; without an answer
+  kLeave,    // the last request: all before have been dealt with
 };
 struct Request {
   RequestKind kind = RequestKind::kFlush;

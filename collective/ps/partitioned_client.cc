@@ -88,7 +88,7 @@ base::Result<std::unique_ptr<Client::Partitioned>> Client::Partitioned::attach(
     ClientOptions options = stores[i];
     options.deadline = first.deadline;
     options.consistency = first.consistency;
-    auto backend = Backend::attach(options, deadline);
+    auto backend = StoreBackend::attach(options, deadline);
     if (!backend.ok()) return client->named(i, backend.status());
     client->stores_[i].backend = std::move(*backend);
   }

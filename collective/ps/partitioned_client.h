@@ -48,7 +48,7 @@ class Client::Partitioned final : public Client::Backend {
  private:
   struct Store {
     std::string host;  // of its servers
-    std::unique_ptr<Backend> backend;
+    std::unique_ptr<StoreBackend> backend;
     std::vector<std::byte> rows;  // of a call's part; kept, since new memory is slow
   };
   struct OpenedTable {

@@ -63,7 +63,7 @@ base::Result<std::unique_ptr<Client::Remote>> Client::Remote::connect(const Clie
 }
 
 Client::Remote::Remote(const ClientOptions& options, GatewayAddress gateway, base::Fd socket)
-    : Backend(options),
+    : StoreBackend(options),
       options_(options),
       gateway_(std::move(gateway)),
       socket_(std::move(socket)) {}
@@ -259,6 +259,11 @@ base::Result<std::uint64_t> Client::Remote::call(Request request, Input payload,
   return receive(request.number, into, later(until), what);
 }
 
+Status Client::Remote::tell(Request request, const std::string& what) {
+  request.number = next_number_++;
+  return send({bytes_of(request)}, deadline(), what);
+}
+
 // ---- calls
 
 base::Result<const TableSpec*> Client::Remote::spec_at(Table table, bool rows) const {
@@ -398,7 +403,70 @@ base::Result<std::optional<Leaf>> Client::Remote::next_leaf() {
   return leaf_;
 }
 
-Status Client::Remote::pull(Table table, std::span<const std::int64_t> ids, Output rows) {
+// ---- steps of several stores
+
+base::Result<StepState> Client::Remote::step_state(std::uint64_t step,
+                                                   std::optional<std::uint64_t> seen,
+                                                   TimePoint until) {
+  const TimePoint limit = deadline();
+  REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(limit, "state of a step"));
+  const base::Duration most = std::max<base::Duration>(until - RealPolicy::now(), {});
+  const Request request{.kind = RequestKind::kStepState,
+                        .of = seen.value_or(0),
+                        .wait = seen ? most.count() : 0,
+                        .first = seen ? 1U : 0U,
+                        .step = step};
+  StepState state;
+  const Output into = std::as_writable_bytes(std::span(&state, 1));
+  REGROUP_RETURN_IF_ERROR(call(request, {}, into, limit, "state of a step").status());
+  return state;
+}
+
+base::Result<std::optional<std::uint32_t>> Client::Remote::claim_leaf(std::uint64_t step,
+                                                                      const LeafSet& lacking,
+                                                                      bool of_others) {
+  const TimePoint until = deadline();
+  REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "next leaf"));
+  const Request request{
+      .kind = RequestKind::kClaimLeaf, .first = of_others ? 1U : 0U, .step = step};
+  REGROUP_ASSIGN_OR_RETURN(const std::uint64_t leaf,
+                           call(request, bytes_of(lacking), {}, until, "next leaf"));
+  if (leaf > kMostLeaves) return broken("it has sent a malformed answer");
+  return leaf == 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(leaf - 1));
+}
+
+Status Client::Remote::begin_leaf(const Leaf& leaf) {
+  REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(deadline(), "begin of a leaf"));
+  leaf_.reset();
+  REGROUP_RETURN_IF_ERROR(
+      tell({.kind = RequestKind::kBeginLeaf, .leaf = leaf.number, .step = leaf.step},
+           "begin of a leaf"));
+  leaf_ = leaf;
+  leaf_failed_ = false;
+  return {};
+}
+
+Status Client::Remote::end_leaf(TimePoint until) {
+  REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "end of a leaf"));
+  leaf_.reset();
+  if (std::exchange(leaf_failed_, false)) {
+    return base::deadline_exceeded(
+        "end of a leaf: a push of it is not sent whole: it begins again");
+  }
+  return call({.kind = RequestKind::kEndLeaf}, {}, {}, until, "end of a leaf").status();
+}
+
+Status Client::Remote::propose(std::uint64_t steps) {
+  REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(deadline(), "end of a step"));
+  return tell({.kind = RequestKind::kPropose, .of = steps}, "end of a step");
+}
+
+// ---- pulls
+
+base::Result<std::uint64_t> Client::Remote::pull_of_step(Table table,
+                                                         std::span<const std::int64_t> ids,
+                                                         Output rows) {
+  const TimePoint until = deadline();
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(deadline(), "pull"));
   REGROUP_ASSIGN_OR_RETURN(const TableSpec* const spec, spec_at(table, true));
   REGROUP_RETURN_IF_ERROR(check_pull_rows(*spec, ids.size(), rows));
@@ -406,22 +474,28 @@ Status Client::Remote::pull(Table table, std::span<const std::int64_t> ids, Outp
   const std::size_t most =
       std::max<std::size_t>(kMostRowBytes / std::max(row, sizeof(std::int64_t)), 1);
   const std::string what = fmt::format("pull of table {}", spec->name);
-  for (std::size_t at = 0; at < ids.size(); at += most) {
+  std::uint64_t step = 0;
+  for (std::size_t at = 0; at < ids.size();) {
     const auto some = ids.subspan(at, std::min(most, ids.size() - at));
     const Request request{.kind = RequestKind::kPull, .table = table.number, .count = some.size()};
     const Output into = rows.subspan(at * row, some.size() * row);
-    REGROUP_RETURN_IF_ERROR(call(request, std::as_bytes(some), into, deadline(), what).status());
+    REGROUP_ASSIGN_OR_RETURN(const std::uint64_t of,
+                             call(request, std::as_bytes(some), into, deadline(), what));
+    // A step that ended between two requests: all rows are to be of one.
+    const bool differs = at != 0 && of != step;
+    if (differs && RealPolicy::now() >= until) return late(what, server());
+    step = of;
+    at = differs ? 0 : at + some.size();
   }
-  return {};
+  return step;
 }
 
-Status Client::Remote::pull_dense(Table table, Output values) {
+base::Result<std::uint64_t> Client::Remote::pull_dense_of_step(Table table, Output values) {
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(deadline(), "pull"));
   REGROUP_ASSIGN_OR_RETURN(const TableSpec* const spec, spec_at(table, false));
   REGROUP_RETURN_IF_ERROR(check_pull_dense(*spec, values));
   return call({.kind = RequestKind::kPullDense, .table = table.number}, {}, values, deadline(),
-              fmt::format("pull of table {}", spec->name))
-      .status();
+              fmt::format("pull of table {}", spec->name));
 }
 
 }  // namespace regroup::collective::ps

@@ -16,7 +16,7 @@
 
 namespace regroup::collective::ps {
 
-class Client::Remote final : public Client::Backend {
+class Client::Remote final : public Client::StoreBackend {
  public:
   // `options.memory`: the gateway's address. Errors as Client::attach(). Blocks until `deadline`.
   [[nodiscard]] static base::Result<std::unique_ptr<Remote>> connect(const ClientOptions& options,
@@ -35,9 +35,19 @@ class Client::Remote final : public Client::Backend {
   [[nodiscard]] base::Result<std::uint64_t> advance() override;
   [[nodiscard]] base::Status raise_clock(std::uint64_t clock, base::TimePoint deadline) override;
   [[nodiscard]] base::Result<std::optional<Leaf>> next_leaf() override;
-  [[nodiscard]] base::Status pull(Table table, std::span<const std::int64_t> ids,
-                                  Output rows) override;
-  [[nodiscard]] base::Status pull_dense(Table table, Output values) override;
+  [[nodiscard]] base::Result<std::uint64_t> pull_of_step(Table table,
+                                                         std::span<const std::int64_t> ids,
+                                                         Output rows) override;
+  [[nodiscard]] base::Result<std::uint64_t> pull_dense_of_step(Table table, Output values) override;
+  [[nodiscard]] base::Result<StepState> step_state(std::uint64_t step,
+                                                   std::optional<std::uint64_t> seen,
+                                                   base::TimePoint until) override;
+  [[nodiscard]] base::Result<std::optional<std::uint32_t>> claim_leaf(std::uint64_t step,
+                                                                      const LeafSet& lacking,
+                                                                      bool of_others) override;
+  [[nodiscard]] base::Status begin_leaf(const Leaf& leaf) override;
+  [[nodiscard]] base::Status end_leaf(base::TimePoint until) override;
+  [[nodiscard]] base::Status propose(std::uint64_t steps) override;
   [[nodiscard]] std::uint32_t shards() const override { return shards_; }
 
  private:
@@ -61,6 +71,8 @@ class Client::Remote final : public Client::Backend {
   [[nodiscard]] base::Result<Ticket> push_request(const TableSpec& spec, Request request,
                                                   std::span<const std::int64_t> ids,
                                                   Input gradients, base::TimePoint until);
+  // Sends a request that has no answer.
+  [[nodiscard]] base::Status tell(Request request, const std::string& what);
   // Sends a request and waits for its answer, whose payload goes to `into`. The answer's value.
   [[nodiscard]] base::Result<std::uint64_t> call(Request request, Input payload, Output into,
                                                  base::TimePoint until, const std::string& what);

@@ -259,10 +259,11 @@ class Client {
   // Copies a whole dense table: `rows` elements of the table's dtype. Each 4 MiB is of one moment.
   [[nodiscard]] base::Status pull(Table table, Output values) const;
 
-  class Backend;      // what a Client does its calls with
-  class Impl;         // on the servers' host
-  class Remote;       // on another one
-  class Partitioned;  // of servers on several hosts
+  class Backend;       // what a Client does its calls with
+  class StoreBackend;  // of servers on one host
+  class Impl;          // on that host
+  class Remote;        // on another one
+  class Partitioned;   // of servers on several hosts
 
  private:
   explicit Client(std::unique_ptr<Backend> backend);

@@ -81,7 +81,7 @@ OpenContent table_of(Choices& choices) {
 }
 
 std::vector<std::byte> request_of(Choices& choices, std::uint64_t number) {
-  Request request{.kind = static_cast<RequestKind>(choices.below(13)),
+  Request request{.kind = static_cast<RequestKind>(choices.below(18)),
                   .table = choices.below(3),
                   .number = choices.below(8) == 0 ? choices.number() : number,
                   .count = choices.below(16) == 0 ? choices.number() : choices.below(5),
@@ -101,6 +101,8 @@ std::vector<std::byte> request_of(Choices& choices, std::uint64_t number) {
                        : request.count % 16 * (request.kind == RequestKind::kPush ? 16 : 8));
     const auto some = std::as_bytes(choices.some());
     std::copy_n(some.begin(), std::min(some.size(), payload.size()), payload.begin());
+  } else if (request.kind == RequestKind::kClaimLeaf) {
+    payload.resize(sizeof(LeafSet));
   }
   request.bytes = choices.below(16) == 0 ? choices.number() : payload.size();
   std::vector<std::byte> out(sizeof request);

@@ -391,7 +391,7 @@ TEST_F(PsPartitioned, KeysOfAnotherStoreAreRefused) {
     ClientOptions options{
         .memory = to_text(stores_[1]->served.memory.get()), .client = 7, .deadline = kLong};
     if (!here) options.memory = to_text(stores_[1]->address);
-    auto backend = Client::Backend::attach(options, in(kLong));
+    auto backend = Client::StoreBackend::attach(options, in(kLong));
     ASSERT_TRUE(backend.ok()) << backend.status().to_string();
     const auto table = (*backend)->open(spec);
     ASSERT_TRUE(table.ok()) << table.status().to_string();
