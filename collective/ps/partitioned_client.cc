@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <iterator>
 #include <numeric>
@@ -25,6 +26,8 @@ using shmem::RealPolicy;
 
 // Pushes whose parts are known by number. A store ends with a client that has 1024 failed pushes.
 constexpr std::size_t kMostPushes = 1000;
+// How long a client waits for one store before it looks at all of them again.
+constexpr std::chrono::milliseconds kLookAtSteps{100};
 constexpr std::size_t kSettled = kMostPushes / 4;  // of them at once: the oldest, most likely done
 
 base::Result<std::string> host_of(const ClientOptions& store) {
@@ -69,13 +72,6 @@ base::Result<std::unique_ptr<Client::Partitioned>> Client::Partitioned::attach(
     return invalid_argument(
         fmt::format("client: expected at most {} stores, got {}", kMaxStores, stores.size()));
   }
-  // A step must be applied at all stores or at none, on which hosts do not agree.
-  if (first.consistency.mode == Mode::kSync) {
-    return invalid_argument(
-        fmt::format("mode=\"sync\": it needs all parameter servers on one host, and this job has "
-                    "them on {}; expected mode=\"ssp\" or mode=\"async\"",
-                    stores.size()));
-  }
   std::unique_ptr<Partitioned> client;
   try {
     client.reset(new Partitioned(first, stores.size()));
@@ -94,6 +90,10 @@ base::Result<std::unique_ptr<Client::Partitioned>> Client::Partitioned::attach(
   }
   if (first.consistency.mode == Mode::kSsp)
     REGROUP_RETURN_IF_ERROR(client->begin_at_highest(deadline));
+  if (client->is_sync()) {
+    REGROUP_ASSIGN_OR_RETURN(const Steps steps, client->look_at_steps(0));
+    client->clock_.store(steps.applied(), std::memory_order_relaxed);
+  }
   return client;
 }
 
@@ -200,7 +200,10 @@ base::Result<Ticket> Client::Partitioned::push_at(
     return {};
   });
   // Parts that are sent count, and their stores' flush() waits for them.
-  REGROUP_RETURN_IF_ERROR(first_error(sent));
+  if (Status failed = first_error(sent); !failed.ok()) {
+    if (leaf_failed_.ok()) leaf_failed_ = failed;
+    return failed;
+  }
   pushes_[next_ticket_] = std::move(pushed);
   return Ticket{next_ticket_++};
 }
@@ -211,6 +214,7 @@ base::Result<Ticket> Client::Partitioned::push(Table table, std::span<const std:
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "push"));
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, true));
   REGROUP_RETURN_IF_ERROR(check_push_rows(opened->spec(), ids.size(), gradients, scalars));
+  if (is_sync()) REGROUP_RETURN_IF_ERROR(check_sync_push(opened->spec(), leaf_.has_value()));
   // Before anything is sent: a store sees only its own keys.
   REGROUP_RETURN_IF_ERROR(check_keys(opened->spec(), ids));
   REGROUP_ASSIGN_OR_RETURN(const std::vector<TablePartition::Part> parts,
@@ -236,6 +240,7 @@ base::Result<Ticket> Client::Partitioned::push_dense(Table table, Input gradient
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "push"));
   REGROUP_ASSIGN_OR_RETURN(const OpenedTable* const opened, table_at(table, false));
   REGROUP_RETURN_IF_ERROR(check_push_dense(opened->spec(), gradients, scalars));
+  if (is_sync()) REGROUP_RETURN_IF_ERROR(check_sync_push(opened->spec(), leaf_.has_value()));
   const std::size_t element = size_of(opened->spec().compute_dtype());
   const std::vector<std::size_t>& stores = opened->partition.stores();
   return push_at(opened->spec().name, stores, until, [&](std::size_t store) {
@@ -368,6 +373,7 @@ Status Client::Partitioned::begin_at_highest(TimePoint until) {
 std::uint64_t Client::Partitioned::clock() const { return clock_.load(std::memory_order_relaxed); }
 
 base::Result<std::uint64_t> Client::Partitioned::advance() {
+  REGROUP_RETURN_IF_ERROR(check_advance(consistency_.mode));
   const TimePoint until = deadline();
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, "end of a turn"));
   const std::uint64_t next = clock() + 1;
@@ -390,9 +396,135 @@ Status Client::Partitioned::raise_clock(std::uint64_t clock, TimePoint deadline)
   return {};
 }
 
-// attach() refuses mode sync.
+// ---- steps
+
+std::uint64_t Client::Partitioned::Steps::logged() const {
+  return std::ranges::min(stores, {}, &StepState::logged).logged;
+}
+std::uint64_t Client::Partitioned::Steps::applied() const {
+  return std::ranges::min(stores, {}, &StepState::applied).applied;
+}
+
+base::Result<Client::Partitioned::Steps> Client::Partitioned::look_at_steps(std::uint64_t step) {
+  Steps steps{.stores = std::vector<StepState>(stores_.size())};
+  REGROUP_RETURN_IF_ERROR(at_all([&](std::size_t store) -> Status {
+    REGROUP_ASSIGN_OR_RETURN(steps.stores[store],
+                             stores_[store].backend->step_state(step, std::nullopt, {}));
+    return {};
+  }));
+  const std::uint64_t logged = steps.logged();
+  std::vector<std::size_t> unaware;
+  for (const std::size_t store : all_) {
+    const StepState& state = steps.stores[store];
+    if (state.proposed < logged) unaware.push_back(store);
+    // Of clients that have all ended, after some stores had logged their step.
+    if (state.logged > logged && state.leaves != static_cast<std::uint64_t>(*consistency_.leaves)) {
+      return named(store, invalid_argument(fmt::format(
+                              "step {}: its sum is of {} leaves of earlier clients, and other "
+                              "stores lack it; expected leaves={}, got {}",
+                              logged, state.leaves, state.leaves, *consistency_.leaves)));
+    }
+  }
+  REGROUP_RETURN_IF_ERROR(first_error(
+      at(unaware, [&](std::size_t store) { return stores_[store].backend->propose(logged); })));
+  return steps;
+}
+
+Status Client::Partitioned::await_change(std::size_t store, const StepState& seen,
+                                         std::uint64_t step, TimePoint until) {
+  const std::array<std::size_t, 1> one{store};
+  return first_error(at(one, [&](std::size_t) {
+    return stores_[store]
+        .backend->step_state(step, seen.changes, std::min(until, RealPolicy::now() + kLookAtSteps))
+        .status();
+  }));
+}
+
+// A leaf is computed as long as any store lacks it. Store 0 has the claims.
+base::Result<std::optional<Leaf>> Client::Partitioned::begin_leaf(const Steps& steps,
+                                                                  bool of_others) {
+  LeafSet lacking;
+  for (const StepState& store : steps.stores) lacking.insert(store.lacking);
+  if (lacking.empty()) return std::optional<Leaf>();
+  const std::uint64_t step = clock();
+  std::optional<std::uint32_t> claimed;
+  REGROUP_RETURN_IF_ERROR(
+      first_error(at(std::span(all_).first(1), [&](std::size_t store) -> Status {
+        REGROUP_ASSIGN_OR_RETURN(claimed,
+                                 stores_[store].backend->claim_leaf(step, lacking, of_others));
+        return {};
+      })));
+  if (!claimed) return std::optional<Leaf>();
+  const Leaf leaf{step, *claimed};
+  REGROUP_RETURN_IF_ERROR(
+      at_all([&](std::size_t store) { return stores_[store].backend->begin_leaf(leaf); }));
+  leaf_ = leaf;
+  leaf_begun_ = RealPolicy::now();
+  leaf_failed_ = {};
+  return leaf_;
+}
+
+// A client that dies here leaves a leaf that some stores have and others lack. Whoever computes it
+// again pushes the same, and those that have it take nothing twice.
+Status Client::Partitioned::end_leaf(TimePoint until) {
+  Status pushed = flush_locked(until);
+  if (pushed.ok()) pushed = leaf_failed_;
+  leaf_.reset();
+  leaf_failed_ = {};
+  REGROUP_RETURN_IF_ERROR(pushed);
+  return at_all([&](std::size_t store) { return stores_[store].backend->end_leaf(until); });
+}
+
+Status Client::Partitioned::step_is_late(const Steps& steps) const {
+  const std::uint64_t step = clock();
+  for (const std::size_t store : all_) {
+    const StepState& state = steps.stores[store];
+    for (std::uint32_t leaf = 0; leaf < *consistency_.leaves; ++leaf) {
+      if (!state.lacking.has(leaf)) continue;
+      return named(store, base::deadline_exceeded(
+                              fmt::format("step {}: leaf {} has not come in time", step, leaf)));
+    }
+  }
+  const std::size_t store = slowest(steps, step);
+  return named(store, base::deadline_exceeded(fmt::format(
+                          "step {}: all leaves are there, and it is not {} in time", step,
+                          steps.stores[store].logged > step ? "applied" : "logged")));
+}
+
+// The first store that has not logged the step, or, if all have, not applied it.
+std::size_t Client::Partitioned::slowest(const Steps& steps, std::uint64_t step) {
+  const auto begin = steps.stores.begin(), end = steps.stores.end();
+  auto found = std::find_if(begin, end, [&](const StepState& s) { return s.logged <= step; });
+  if (found == end)
+    found = std::find_if(begin, end, [&](const StepState& s) { return s.applied <= step; });
+  return found == end ? 0 : static_cast<std::size_t>(found - begin);
+}
+
 base::Result<std::optional<Leaf>> Client::Partitioned::next_leaf() {
-  return check_next_leaf(consistency_.mode);
+  REGROUP_RETURN_IF_ERROR(check_next_leaf(consistency_.mode));
+  REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(deadline(), "next leaf"));
+  if (leaf_) {
+    REGROUP_RETURN_IF_ERROR(end_leaf(deadline()));
+    leaf_time_ = RealPolicy::now() - leaf_begun_;
+  }
+  const TimePoint until = deadline();
+  const TimePoint help = RealPolicy::now() + wait_before_help(leaf_time_);
+  const std::uint64_t step = clock();
+  while (true) {
+    REGROUP_ASSIGN_OR_RETURN(const Steps steps, look_at_steps(step));
+    if (const std::uint64_t applied = steps.applied(); applied > step) {
+      clock_.store(applied, std::memory_order_relaxed);
+      return std::optional<Leaf>();
+    }
+    const TimePoint now = RealPolicy::now();
+    REGROUP_ASSIGN_OR_RETURN(const std::optional<Leaf> leaf, begin_leaf(steps, now >= help));
+    if (leaf) return leaf;
+    if (now >= until) return step_is_late(steps);
+    // The stores get on without this client, so it may wait for one after the other.
+    const std::size_t store = slowest(steps, step);
+    REGROUP_RETURN_IF_ERROR(
+        await_change(store, steps.stores[store], step, std::min(until, now < help ? help : until)));
+  }
 }
 
 // ---- pulls
@@ -408,15 +540,46 @@ Status Client::Partitioned::pull(Table table, std::span<const std::int64_t> ids,
   for (const std::size_t store : all_) {
     if (!parts[store].ids.empty()) stores.push_back(store);
   }
-  return first_error(at(stores, [&](std::size_t store) -> Status {
+  const auto pull = [&](std::size_t store) -> base::Result<std::uint64_t> {
     const TablePartition::Part& part = parts[store];
     std::vector<std::byte>& own = stores_[store].rows;
     own.resize(part.ids.size() * row);
-    REGROUP_RETURN_IF_ERROR(stores_[store].backend->pull(opened->in_store[store], part.ids, own));
-    for (std::size_t i = 0; i < part.ids.size(); ++i)
+    auto step = stores_[store].backend->pull_of_step(opened->in_store[store], part.ids, own);
+    for (std::size_t i = 0; step.ok() && i < part.ids.size(); ++i)
       std::memcpy(rows.data() + part.places[i] * row, own.data() + i * row, row);
-    return {};
-  }));
+    return step;
+  };
+  return pull_of_one_step(opened->spec().name, std::move(stores), pull);
+}
+
+Status Client::Partitioned::pull_of_one_step(
+    const std::string& table, std::vector<std::size_t> stores,
+    const std::function<base::Result<std::uint64_t>(std::size_t store)>& pull) {
+  const TimePoint until = deadline();
+  std::vector<std::uint64_t> steps(stores_.size());
+  const std::vector<std::size_t> all = stores;
+  while (true) {
+    REGROUP_RETURN_IF_ERROR(first_error(at(stores, [&](std::size_t store) -> Status {
+      REGROUP_ASSIGN_OR_RETURN(steps[store], pull(store));
+      return {};
+    })));
+    const std::uint64_t newest = std::ranges::max(steps);
+    stores.clear();  // but for those that are behind
+    std::ranges::copy_if(all, std::back_inserter(stores),
+                         [&](std::size_t store) { return steps[store] < newest; });
+    if (stores.empty()) return {};
+    const std::size_t behind = stores.front();
+    if (RealPolicy::now() >= until) {
+      return named(behind, base::deadline_exceeded(fmt::format(
+                               "pull of table {}: step {} is not applied in time, which other "
+                               "stores have",
+                               table, newest - 1)));
+    }
+    // All stores have logged it, and this one may not know so.
+    REGROUP_ASSIGN_OR_RETURN(const Steps now, look_at_steps(newest));
+    if (now.stores[behind].applied < newest)
+      REGROUP_RETURN_IF_ERROR(await_change(behind, now.stores[behind], newest, until));
+  }
 }
 
 Status Client::Partitioned::pull_dense(Table table, Output values) {
@@ -425,14 +588,16 @@ Status Client::Partitioned::pull_dense(Table table, Output values) {
   REGROUP_RETURN_IF_ERROR(check_pull_dense(opened->spec(), values));
   const std::size_t element = size_of(opened->spec().dtype);
   const std::vector<std::size_t>& stores = opened->partition.stores();
-  return first_error(at(stores, [&](std::size_t store) -> Status {
+  const auto pull = [&](std::size_t store) -> base::Result<std::uint64_t> {
     Store& from = stores_[store];
-    if (stores.size() == 1) return from.backend->pull_dense(opened->in_store[store], values);
+    const Table table_there = opened->in_store[store];
+    if (stores.size() == 1) return from.backend->pull_dense_of_step(table_there, values);
     from.rows.resize(dense_elements(opened->partition.part(store)) * element);
-    REGROUP_RETURN_IF_ERROR(from.backend->pull_dense(opened->in_store[store], from.rows));
-    opened->partition.scatter(store, element, from.rows, values);
-    return {};
-  }));
+    auto step = from.backend->pull_dense_of_step(table_there, from.rows);
+    if (step.ok()) opened->partition.scatter(store, element, from.rows, values);
+    return step;
+  };
+  return pull_of_one_step(opened->spec().name, stores, pull);
 }
 
 }  // namespace regroup::collective::ps

@@ -92,6 +92,28 @@ class Client::Partitioned final : public Client::Backend {
   [[nodiscard]] base::Status flush_locked(base::TimePoint until);
   [[nodiscard]] base::Status begin_at_highest(base::TimePoint until);
 
+  // Mode sync.
+  [[nodiscard]] bool is_sync() const { return consistency_.mode == Mode::kSync; }
+  // A step at all stores.
+  struct Steps {
+    std::vector<StepState> stores;
+    [[nodiscard]] std::uint64_t logged() const;   // by all
+    [[nodiscard]] std::uint64_t applied() const;  // by all
+  };
+  // Reads the words of step `step`, and proposes to each store the steps that all have logged.
+  [[nodiscard]] base::Result<Steps> look_at_steps(std::uint64_t step);
+  // Waits until words of that store are other ones, at most until `until`.
+  [[nodiscard]] base::Status await_change(std::size_t store, const StepState& seen,
+                                          std::uint64_t step, base::TimePoint until);
+  [[nodiscard]] base::Result<std::optional<Leaf>> begin_leaf(const Steps& steps, bool of_others);
+  [[nodiscard]] base::Status end_leaf(base::TimePoint until);
+  [[nodiscard]] static std::size_t slowest(const Steps& steps, std::uint64_t step);
+  [[nodiscard]] base::Status step_is_late(const Steps& steps) const;
+  // Calls `pull` at these stores until their rows are of one step.
+  [[nodiscard]] base::Status pull_of_one_step(
+      const std::string& table, std::vector<std::size_t> stores,
+      const std::function<base::Result<std::uint64_t>(std::size_t store)>& pull);
+
   const Consistency consistency_;
   std::vector<std::size_t> all_;  // numbers of the stores
   std::timed_mutex turn_;         // of all below, except tables_ and clock_
@@ -106,6 +128,11 @@ class Client::Partitioned final : public Client::Backend {
   std::map<std::uint64_t, base::Status> lost_;
   base::Status unreported_;  // of a store's flush() while another one was late, and of no push here
   std::atomic<std::uint64_t> clock_ = 0;
+  // Mode sync: the leaf that is computed, since when, and the first push of it that has failed.
+  std::optional<Leaf> leaf_;
+  base::TimePoint leaf_begun_{};
+  base::Duration leaf_time_{};  // of the last one that was whole
+  base::Status leaf_failed_;
   mutable std::mutex tables_mutex_;
   std::deque<OpenedTable> tables_;  // a deque, so that references stay
   StoreThreads threads_;            // last: their calls use the rest

@@ -198,8 +198,8 @@ class Client {
   [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(const ClientOptions& options);
   // The same at several stores, each with servers and memory of its own, on a host of its own, in
   // the order of their numbers. Each has a part of each table. `deadline` and `consistency` are
-  // those of the first. kInvalidArgument also: mode sync with more than one store. A process that
-  // opens a table with another list, or in another order, is refused by open().
+  // those of the first. A process that opens a table with another list, or in another order, is
+  // refused by open().
   [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(
       std::span<const ClientOptions> stores);
   // Pushes that have begun are still applied. Does not wait; on another host it waits until the

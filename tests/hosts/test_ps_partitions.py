@@ -36,7 +36,7 @@ def test_counts_are_exact_whatever_servers_of_all_hosts_are_killed(hosts: Hosts)
     counts_are_exact(job)
 
 
-# Mode sync is refused. In mode ssp each life of a worker pushes ones to 16 rows of its own, which
+# In mode ssp each life of a worker pushes ones to 16 rows of its own, which
 # lie in all stores, and notes in a file how many turns it has ended. Rank 0 prints what is counted
 # of each life.
 LIVES = """
@@ -47,11 +47,6 @@ folder = pathlib.Path(sys.argv[1])
 rank, life = int(os.environ["RANK"]), int(os.environ["REGROUP_RESTART_COUNT"])
 own_store = [place.startswith("/") for place in os.environ["REGROUP_PS"].split(";")]
 assert own_store == [store == rank for store in range(3)], own_store
-try:
-    ps.join(mode="sync", leaves=4, deadline=120)
-    sys.exit("mode sync is not refused")
-except ValueError as error:
-    assert "all parameter servers on one host, and this job has them on 3" in str(error), error
 client = ps.join(mode="ssp", staleness=2, deadline=120)
 counts = client.table("counts", dim=1, optimizer=ps.Sum())
 own, turns = 3 * life + rank, 0
@@ -100,3 +95,52 @@ def test_a_killed_worker_leaves_its_turns_and_holds_up_nobody(hosts: Hosts):
     for life, (turns, least, most) in lives.items():
         # The turn in which the killed one was may be in some ranges, or in all.
         assert turns <= least <= most <= turns + (1 if life == 1 else 0), out
+
+
+# Mode sync. Workers note the steps that they have begun, and wait in step 40 for the end of kills.
+# Each prints a digest of the tables once all steps are complete.
+STEPS = """
+import hashlib, os, pathlib, sys, time
+import numpy as np
+import regroup.ps as ps
+folder = pathlib.Path(sys.argv[1])
+(folder / f"{os.environ['RANK']}.pid").write_text(str(os.getpid()))
+client = ps.join(mode="sync", leaves=6, deadline=120)
+users = client.table("users", 3, init=ps.Uniform(-1, 1), optimizer=ps.RowAdagrad(lr=0.1))
+top = client.dense("top", (4, 7), optimizer=ps.Adam(lr=0.01))
+deadline = time.monotonic() + 120
+for step in client.steps(50):
+    (folder / f"step{step.number}").touch()
+    while step.number >= 40 and not (folder / "end").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for leaf in step:
+        random = np.random.default_rng([step.number, leaf])
+        ids = random.integers(0, 50, 12)
+        users.push(ids, users.pull(ids) * np.float32(0.3) + random.random((12, 3), np.float32))
+        top.push(top.pull() + random.random((4, 7), np.float32))
+print(hashlib.sha256(users.pull(np.arange(50)).tobytes() + top.pull().tobytes()).hexdigest())
+"""
+
+
+def test_weights_of_mode_sync_are_those_of_one_host_whatever_is_killed(hosts: Hosts):
+    digests = set()
+    for where, kills in (
+        (["-H", "node1:1", "--ps-memory", "128M", "--role", "ps=1", "--role", "worker=1"], False),
+        (SERVED, True),
+    ):
+        folder = hosts.folder / f"steps{kills}"
+        folder.mkdir()
+        program = [sys.executable, "-c", STEPS, str(folder)]
+        job = start(hosts, *where, *program, env=PYTHON)
+        for step, host in enumerate(hosts if kills else []):
+            until((folder / f"step{10 * step + 5}").exists, "a step")
+            pid = until(lambda: server_on(hosts, host), "a server")["pid"]  # noqa: B023
+            worker = folder / f"{step}.pid"
+            until(lambda: worker.exists() and worker.read_text(), "the worker")  # noqa: B023
+            for one in (str(pid), worker.read_text()):
+                assert host.run(["kill", "-9", one]).returncode == 0
+        (folder / "end").touch()
+        out, err = end_of(job)
+        assert err.count("was killed by signal 9 (SIGKILL): restarting it") == 3 * kills, err
+        digests |= set(out.split())
+    assert len(digests) == 1, digests

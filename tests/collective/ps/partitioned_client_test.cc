@@ -437,9 +437,6 @@ TEST_F(PsPartitioned, WhatIsWrongIsRefusedBeforeAnythingIsSent) {
   EXPECT_TRUE(one->push(table, std::span<const std::int64_t>(), Input()).ok());
   EXPECT_TRUE(one->flush().ok());
   EXPECT_EQ(pull<std::int64_t>(*one, table, up_to(50), 4), std::vector<std::int64_t>(200, 0));
-  EXPECT_EQ(Client::attach(list(kLong, {Mode::kSync, {}, 4})).status().message(),
-            "mode=\"sync\": it needs all parameter servers on one host, and this job has them on "
-            "3; expected mode=\"ssp\" or mode=\"async\"");
   EXPECT_EQ(Client::attach(std::span<const ClientOptions>()).code(), Code::kInvalidArgument);
 }
 
