@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "collective/ps/consistency.h"
 #include "collective/ps/placement.h"
 #include "collective/ps/shard_pause.h"
 
@@ -58,9 +59,14 @@ base::Result<StepHold> StepHold::take(std::span<const MappedShard> shards,
   if (!lock_robust_until(shards.front().lanes.header().steps.hold, deadline))
     return base::deadline_exceeded("steps: another process holds them; expected one at a time");
   StepHold hold(shards);
-  const std::uint64_t step = hold.step();
-  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
-    const StepWords& words = shards[shard].lanes.header().steps;
+  REGROUP_RETURN_IF_ERROR(hold.await_applied(deadline));
+  return hold;
+}
+
+base::Status StepHold::await_applied(base::TimePoint deadline) const {
+  const std::uint64_t step = this->step();
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    const StepWords& words = shards_[shard].lanes.header().steps;
     while (words.applied.load(std::memory_order_seq_cst) < step) {
       const base::TimePoint now = RealPolicy::now();
       if (now >= deadline) {
@@ -68,12 +74,12 @@ base::Result<StepHold> StepHold::take(std::span<const MappedShard> shards,
             fmt::format("steps: shard {} does not apply step {}", shard, step - 1));
       }
       // At the end of a job there is no next server. attach() applies what all have logged.
-      const auto attached = ShardServer::attach(shards, shard, now + kLookForEnded);
+      const auto attached = ShardServer::attach(shards_, shard, now + kLookForEnded);
       if (!attached.ok() && attached.code() != base::Code::kDeadlineExceeded)
         return attached.status();
     }
   }
-  return hold;
+  return {};
 }
 
 StepHold::~StepHold() {
@@ -83,6 +89,31 @@ StepHold::~StepHold() {
 }
 
 std::uint64_t StepHold::step() const { return agreed_steps(shards_.front().lanes.header().steps); }
+
+std::uint64_t StepHold::logged() const {
+  return shards_.front().lanes.header().steps.logged.load(std::memory_order_seq_cst);
+}
+
+base::Status StepHold::agree(std::uint64_t steps, base::TimePoint deadline) const {
+  StepWords& words = shards_.front().lanes.header().steps;
+  if (words.agreed.load(std::memory_order_relaxed) < steps) {
+    words.agreed.store(steps, std::memory_order_seq_cst);
+    for (const MappedShard& shard : shards_) shmem::ring_if_asleep(shard.lanes.header().server);
+  }
+  return await_applied(deadline);
+}
+
+bool StepHold::has_steps() const {
+  const Lanes& lanes = shards_.front().lanes;
+  if (logged() != 0) return true;
+  for (std::uint32_t i = 0; i < lanes.spec().lanes; ++i) {
+    const Lane& lane = lanes.lane(i);
+    if (lane.client.load(std::memory_order_acquire) != 0 &&
+        from_word(lane.consistency.load(std::memory_order_relaxed)).mode == Mode::kSync)
+      return true;
+  }
+  return false;
+}
 
 void restore_step(std::span<const MappedShard> shards, std::uint64_t step) {
   for (const MappedShard& shard : shards) {

@@ -46,9 +46,17 @@ class StepHold {
   ~StepHold();
   // Steps that all tables have.
   [[nodiscard]] std::uint64_t step() const;
+  // Steps that all shards have logged, of which those of several stores need not be applied.
+  [[nodiscard]] std::uint64_t logged() const;
+  // All stores have logged `steps` steps, and hold them: applies those here. Errors as take().
+  [[nodiscard]] base::Status agree(std::uint64_t steps, base::TimePoint deadline) const;
+  // True if clients take steps, or have.
+  [[nodiscard]] bool has_steps() const;
 
  private:
   explicit StepHold(std::span<const MappedShard> shards) : shards_(shards) {}
+  // Waits until step() steps are applied in all shards.
+  [[nodiscard]] base::Status await_applied(base::TimePoint deadline) const;
   std::span<const MappedShard> shards_;
 };
 // Makes empty shards, which no server has yet, those of tables that have `step` steps.

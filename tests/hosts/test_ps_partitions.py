@@ -1,11 +1,13 @@
 """Workers of a job whose parameter servers are on three hosts, each with a part of every table.
 Servers of all hosts and a worker are killed, and no push is lost or counted twice."""
 
+import re
+import subprocess
 import sys
 
 from hosts import Host, Hosts, until
 from test_ps_hosts import MEMBER, PYTHON, counts_are_exact, end_of, served
-from test_run import nothing_is_left, start  # noqa: F401
+from test_run import REGROUP, nothing_is_left, start  # noqa: F401
 
 WHERE = ["-H", "node1:1,node2:1,node3:1", "--ps-hosts", "3", "--ps-memory", "128M"]
 SERVED = [*WHERE, "--role", "ps=3", "--role", "worker=3"]
@@ -106,6 +108,7 @@ import regroup.ps as ps
 folder = pathlib.Path(sys.argv[1])
 (folder / f"{os.environ['RANK']}.pid").write_text(str(os.getpid()))
 client = ps.join(mode="sync", leaves=6, deadline=120)
+print("begins at", client.clock, file=sys.stderr)
 users = client.table("users", 3, init=ps.Uniform(-1, 1), optimizer=ps.RowAdagrad(lr=0.1))
 top = client.dense("top", (4, 7), optimizer=ps.Adam(lr=0.01))
 deadline = time.monotonic() + 120
@@ -123,24 +126,34 @@ print(hashlib.sha256(users.pull(np.arange(50)).tobytes() + top.pull().tobytes())
 
 
 def test_weights_of_mode_sync_are_those_of_one_host_whatever_is_killed(hosts: Hosts):
-    digests = set()
-    for where, kills in (
-        (["-H", "node1:1", "--ps-memory", "128M", "--role", "ps=1", "--role", "worker=1"], False),
-        (SERVED, True),
-    ):
-        folder = hosts.folder / f"steps{kills}"
-        folder.mkdir()
-        program = [sys.executable, "-c", STEPS, str(folder)]
-        job = start(hosts, *where, *program, env=PYTHON)
-        for step, host in enumerate(hosts if kills else []):
-            until((folder / f"step{10 * step + 5}").exists, "a step")
-            pid = until(lambda: server_on(hosts, host), "a server")["pid"]  # noqa: B023
-            worker = folder / f"{step}.pid"
-            until(lambda: worker.exists() and worker.read_text(), "the worker")  # noqa: B023
-            for one in (str(pid), worker.read_text()):
-                assert host.run(["kill", "-9", one]).returncode == 0
-        (folder / "end").touch()
-        out, err = end_of(job)
-        assert err.count("was killed by signal 9 (SIGKILL): restarting it") == 3 * kills, err
-        digests |= set(out.split())
-    assert len(digests) == 1, digests
+    """Servers and workers are killed while the tables are saved, then the whole job; another one,
+    on two hosts, goes on from the newest checkpoint."""
+    saved = ["--checkpoint", str(hosts.folder / "saved")]
+    folder = hosts.folder / "steps"
+    folder.mkdir()
+    program = [sys.executable, "-c", STEPS, str(folder)]
+    job = start(hosts, *SERVED, *saved, *program, env=PYTHON)
+    for step, host in enumerate(hosts):
+        until((folder / f"step{10 * step + 5}").exists, "a step")
+        pid = until(lambda: server_on(hosts, host), "a server")["pid"]  # noqa: B023
+        worker = folder / f"{step}.pid"
+        until(lambda: worker.exists() and worker.read_text(), "the worker")  # noqa: B023
+        asking = hosts[0].popen(
+            [REGROUP, "checkpoint", "save"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for one in (str(pid), worker.read_text()):
+            assert host.run(["kill", "-9", one]).returncode == 0
+        out, _ = asking.communicate(timeout=120)
+        assert asking.returncode == 0, out
+    job.kill()
+    job.communicate(timeout=120)
+    (folder / "end").touch()
+    two = ["-H", "node1:1,node2:1", "--ps-hosts", "2", "--ps-memory", "128M"]
+    out, err = end_of(
+        start(hosts, *two, "--role", "ps=3", "--role", "worker=2", *saved, *program, env=PYTHON)
+    )
+    begins = int(re.search(r"begins at (\d+)", err)[1])
+    assert 5 <= begins <= 41 and len(set(out.split())) == 1, out + err
+    one = ["-H", "node1:1", "--ps-memory", "128M", "--role", "ps=1", "--role", "worker=1"]
+    alone, _ = end_of(start(hosts, *one, *program, env=PYTHON))
+    assert set(alone.split()) == set(out.split())

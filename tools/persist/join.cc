@@ -33,7 +33,8 @@ std::string ranges_text(const TablesImage& image) {
     ranges[copy.spec.name].push_back({copy.range.first, copy.positions.size()});
   const Json out{{"tables", Json::parse(image.specs)},
                  {"ranges", std::move(ranges)},
-                 {"changes", image.changes}};
+                 {"changes", image.changes},
+                 {"step", image.step.empty() ? 0 : image.step.front()}};
   return out.dump();
 }
 
@@ -44,6 +45,13 @@ base::Result<TablesJoin> TablesJoin::of(std::span<const std::string> texts) {
   for (std::size_t store = 0; store < texts.size(); ++store) {
     try {
       const Json json = Json::parse(texts[store]);
+      const auto step = json.at("step").get<std::uint64_t>();
+      if (store == 0) out.step_ = step;
+      if (step != out.step_) {
+        return base::unavailable(fmt::format(
+            "steps of mode sync: store 0 has {}, store {} {}; the next attempt may have the same",
+            out.step_, store, step));
+      }
       const Json& ranges = json.at("ranges");
       if (!ranges.is_object()) return base::data_loss("ranges of a part: expected an object");
       out.changes_ |= json.at("changes").get<bool>();

@@ -23,12 +23,15 @@ namespace regroup::persist {
 class TablesJoin {
  public:
   // `texts`: of ranges_text(), by store. kDataLoss: one is malformed, or two stores have a table
-  // with different specs.
+  // with different specs. kUnavailable: they have different steps of mode sync.
   [[nodiscard]] static base::Result<TablesJoin> of(std::span<const std::string> texts);
 
   // The specs of the tables that all stores have. One that is being opened may not be everywhere;
   // no push to it was acknowledged before the last store was copied, so it is left out.
   [[nodiscard]] const std::vector<collective::ps::TableSpec>& specs() const { return specs_; }
+
+  // Steps of mode sync that all tables have; 0: there were none.
+  [[nodiscard]] std::uint64_t step() const { return step_; }
 
   // True if there is such a table: parts have noted its rows as saved, so no checkpoint of changes
   // may follow.
@@ -58,6 +61,7 @@ class TablesJoin {
   std::size_t stores_ = 0;
   bool changes_ = false;  // a part has only what changed
   bool left_out_ = false;
+  std::uint64_t step_ = 0;
 };
 
 }  // namespace regroup::persist

@@ -52,6 +52,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "base/job_signals.h"
@@ -77,6 +79,9 @@ constexpr int kAnotherJobs = 3;              // exit status
 // Checkpoints of changes between two whole ones: a start reads them all.
 constexpr std::size_t kMostChanges = 8;
 constexpr std::chrono::seconds kSignOfLife(1);
+// For the writers of other stores, and how often one looks for what they say.
+constexpr std::chrono::seconds kStepsLimit(60);
+constexpr std::chrono::milliseconds kLookForSteps(5);
 
 void say(const std::string& sentence) { fmt::print(stderr, "{}\n", base::escaped_lines(sentence)); }
 
@@ -209,13 +214,56 @@ std::string ranges_path(const persist::Description& what, std::uint32_t writer) 
                      writer);
 }
 
+std::string steps_path(const persist::Description& what, std::uint32_t writer) {
+  return fmt::format("{}/STEPS-{:04}",
+                     checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid),
+                     writer);
+}
+
+// Tells the writers of the other stores how many steps of mode sync this one has logged, and waits
+// for what they say. Each holds the steps of its store then, so none logs more.
+base::Result<std::uint64_t> agree_on_steps(const persist::Description& what, std::uint64_t logged,
+                                           bool wait) {
+  REGROUP_RETURN_IF_ERROR(checkpoint::make_folder(
+      checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid)));
+  REGROUP_RETURN_IF_ERROR(checkpoint::write_new_file(steps_path(what, what.part.writer),
+                                                     fmt::format("{}\n", logged),
+                                                     /*durable=*/false));
+  std::uint64_t least = logged;
+  const auto end = std::chrono::steady_clock::now() + kStepsLimit;
+  for (std::uint32_t writer = 0; wait && writer + 1 < what.part.writers; ++writer) {
+    while (true) {
+      const auto text = checkpoint::read_file(steps_path(what, writer), kLargest);
+      if (text.ok() && text->ends_with('\n')) {
+        std::uint64_t steps = 0;
+        const char* const last = text->data() + text->size() - 1;
+        const auto read = std::from_chars(text->data(), last, steps);
+        if (read.ec != std::errc() || read.ptr != last)
+          return base::data_loss(fmt::format("{}: expected a number", steps_path(what, writer)));
+        least = std::min(least, steps);
+        break;
+      }
+      if (std::chrono::steady_clock::now() >= end) {
+        return base::deadline_exceeded(
+            fmt::format("steps of mode sync: the writer of store {} has not held them in {} s",
+                        writer, kStepsLimit.count()));
+      }
+      what.writing.moved();
+      std::this_thread::sleep_for(kLookForSteps);
+    }
+  }
+  return least;
+}
+
 Status check_owner(const persist::Description& what) {
   return checkpoint::check_owner(what.directory, what.part.about.job);
 }
 
 Status save_part(persist::Description& what, persist::TablesImage& image) {
   REGROUP_RETURN_IF_ERROR(check_owner(what));
-  std::erase_if(image.pieces, [](const auto& piece) { return piece.name == persist::kSpecsName; });
+  std::erase_if(image.pieces, [](const auto& piece) {
+    return piece.name == persist::kSpecsName || piece.name == persist::kStepName;
+  });
   what.part.pieces = std::move(image.pieces);
   REGROUP_RETURN_IF_ERROR(checkpoint::make_folder(
       checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid)));
@@ -240,6 +288,7 @@ Status join_parts(persist::Description& what) {
     REGROUP_ASSIGN_OR_RETURN(texts.emplace_back(),
                              checkpoint::read_file(ranges_path(what, writer), kLargest));
     REGROUP_RETURN_IF_ERROR(checkpoint::remove_all(ranges_path(what, writer)));
+    REGROUP_RETURN_IF_ERROR(checkpoint::remove_all(steps_path(what, writer)));
   }
   REGROUP_ASSIGN_OR_RETURN(const auto join, persist::TablesJoin::of(texts));
   what.writing.settle = [&](std::vector<checkpoint::Manifest>& parts) {
@@ -252,6 +301,14 @@ Status join_parts(persist::Description& what) {
                        {specs.size()},
                        checkpoint::whole({specs.size()}),
                        std::as_bytes(std::span(specs))}};
+  const std::uint64_t step = join.step();
+  if (step != 0) {
+    what.part.pieces.push_back({persist::kStepName,
+                                "uint64",
+                                {1},
+                                checkpoint::whole({1}),
+                                std::as_bytes(std::span(&step, 1))});
+  }
   const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
   REGROUP_RETURN_IF_ERROR(store->write(what.part));
   REGROUP_RETURN_IF_ERROR(check_owner(what));
@@ -275,8 +332,13 @@ Status save_tables(std::string_view memory) {
   REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, {}));
   REGROUP_ASSIGN_OR_RETURN(const auto shards, map_shards(memory));
   what.writing.moved = signs_of_life();
+  persist::AgreeOnSteps agree;
+  if (!what.commit) {
+    REGROUP_RETURN_IF_ERROR(check_owner(what));
+    agree = [&](std::uint64_t logged, bool wait) { return agree_on_steps(what, logged, wait); };
+  }
   REGROUP_ASSIGN_OR_RETURN(auto image,
-                           persist::copy_tables(shards, what.writing.moved, base_of(what)));
+                           persist::copy_tables(shards, what.writing.moved, base_of(what), agree));
   checkpoint::Manifest& about = what.part.about;
   about.content = image.changes ? checkpoint::Content::kTableChanges : checkpoint::Content::kTables;
   about.base = image.changes ? what.base : 0;

@@ -477,10 +477,15 @@ TablesImage image_of(std::vector<RangeCopy> copies, std::vector<TableSpec> other
 
 base::Result<TablesImage> copy_tables(std::span<const MappedShard> shards,
                                       const std::function<void()>& sign,
-                                      const std::optional<TablesBase>& base) {
+                                      const std::optional<TablesBase>& base,
+                                      const AgreeOnSteps& agree) {
   // In mode sync ranges of one moment each would not be the tables of one step.
   REGROUP_ASSIGN_OR_RETURN(const StepHold hold,
                            StepHold::take(shards, base::SystemClock().now() + kServerLimit));
+  if (agree) {
+    REGROUP_ASSIGN_OR_RETURN(const std::uint64_t steps, agree(hold.logged(), hold.has_steps()));
+    REGROUP_RETURN_IF_ERROR(hold.agree(steps, base::SystemClock().now() + kServerLimit));
+  }
   std::optional<std::vector<RangeToCopy>> ranges;
   if (base) {
     REGROUP_ASSIGN_OR_RETURN(ranges, changes_to_copy(shards, *base, sign));

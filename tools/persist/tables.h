@@ -63,9 +63,12 @@ struct TablesBase {
 // copies what has changed since, unless these changes and those before are more than half of the
 // tables. Calls `sign` for each range. Where a server has died in the middle of a push, applies the
 // log unless the next server does. kDeadlineExceeded: a server hangs for a minute.
+// `agree`: of several stores, in mode sync: given the steps that this one has logged, returns the
+// least of all, once all hold them. `wait` is false if this store has no steps.
+using AgreeOnSteps = std::function<base::Result<std::uint64_t>(std::uint64_t logged, bool wait)>;
 [[nodiscard]] base::Result<TablesImage> copy_tables(
     std::span<const collective::ps::MappedShard> shards, const std::function<void()>& sign,
-    const std::optional<TablesBase>& base = {});
+    const std::optional<TablesBase>& base = {}, const AgreeOnSteps& agree = {});
 // Notes that the checkpoint of step `step` has the tables of `image`.
 void note_saved(const TablesImage& image, proto::Step step);
 

@@ -178,12 +178,18 @@ TEST(TablesJoin, RefusesPartsThatDoNotFit) {
   other.dim = 3;
   const std::vector<std::string> differ{
       ranges_text(image),
-      "{\"changes\":false,\"ranges\":{},\"tables\":" + to_json({{other}}) + "}"};
+      "{\"changes\":false,\"ranges\":{},\"step\":0,\"tables\":" + to_json({{other}}) + "}"};
   const auto two = TablesJoin::of(differ);
   EXPECT_EQ(two.status().message(), "table users: two hosts have other specs");
   for (const char* const text : {"", "{}", "[]", R"({"tables":[],"ranges":{}})",
-                                 R"({"tables":[],"ranges":1,"changes":false})"})
+                                 R"({"tables":[],"ranges":1,"step":0,"changes":false})"})
     EXPECT_EQ(TablesJoin::of(std::vector<std::string>{text}).code(), base::Code::kDataLoss) << text;
+  TablesImage later = image_of({});
+  later.step = {7};
+  EXPECT_EQ(TablesJoin::of(std::vector{ranges_text(later), ranges_text(later)})->step(), 7U);
+  const auto steps = TablesJoin::of(std::vector{ranges_text(later), ranges_text(image)});
+  EXPECT_EQ(steps.status().message(),
+            "steps of mode sync: store 0 has 7, store 1 0; the next attempt may have the same");
   const auto join = TablesJoin::of(std::vector{ranges_text(image)});
   ASSERT_TRUE(join.ok());
   std::vector<checkpoint::Manifest> parts{part_of(image, "a")};
