@@ -15,6 +15,7 @@
 
 #include "collective/cuda/product_kernel.h"
 #include "elastic/device_stream.h"
+#include "elastic/nvml_faults.h"
 
 namespace regroup::elastic {
 namespace {
@@ -157,6 +158,10 @@ std::optional<proto::DeviceHealth> check_device(int device, void* stream,
   if (!opened.ok() || !drain_caller(**opened).ok()) return std::nullopt;
   auto out = describe(**opened);
   if (!out.ok()) return std::nullopt;
+  // A MIG instance is as healthy as its GPU.
+  if (const auto whole = (*opened)->device(); whole.ok())
+    out->faults = nvml_faults(whole->uuid, wait / 3);
+  if (!out->faults.empty()) return std::move(*out);
   const Driver& driver = (*opened)->driver();
   collective::cuda::Stream own = nullptr;
   if (driver.stream_create(&own, collective::cuda::kNonBlockingStream, 0) != DriverResult::kSuccess)

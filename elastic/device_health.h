@@ -14,9 +14,10 @@ namespace regroup::elastic {
 // one, the primary context of `device` becomes current. `stream`: a CUstream of the caller, whose
 // work is awaited first. `kernels`: of that context; null: they are loaded. `wait`: the deadline of
 // a single wait for the GPU. Takes about 0.1 s; driver calls that hang have no deadline.
-// Faults are wrong bits of a known product, and no answer within `wait` on a stream that has
-// nothing else to do. What cannot be checked is no fault: empty if there is no driver, no such
-// device, an error of the driver or a caller's stream that does not come to its end.
+// Faults are facts of NVML (nvml_faults.h), wrong bits of a known product, and no answer within
+// `wait` on a stream that has nothing else to do. What cannot be checked is no fault: empty if
+// there is no driver, no such device, an error of the driver or a caller's stream that does not
+// come to its end.
 [[nodiscard]] std::optional<proto::DeviceHealth> check_device(
     int device, void* stream, const collective::cuda::DeviceKernels* kernels, base::Duration wait);
 

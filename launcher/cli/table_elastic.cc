@@ -250,8 +250,8 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 0, d.audit); }},
       {{"health"},
        "on|off",
-       "check the GPU of each member before it is admitted; one that computes wrong bits or does "
-       "not answer is not used (default: on)",
+       "check the GPU of each member before it is admitted; one that computes wrong bits, does not "
+       "answer or needs a reset is not used (default: on)",
        [](D& d, G& g) {
          return base::parse_word(g.name, g.value(), "on", "off", d.health.emplace());
        }},

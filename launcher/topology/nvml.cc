@@ -7,13 +7,13 @@
 #include <array>
 #include <chrono>
 
-#include "launcher/topology/nvml_abi.h"
+#include "base/nvml_abi.h"
 #include "launcher/topology/text_input.h"
 
 namespace regroup::topology {
 namespace {
 
-using namespace nvml_abi;  // NOLINT(google-build-using-namespace): a table of declarations
+using namespace base::nvml_abi;  // NOLINT(google-build-using-namespace): a table of declarations
 
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS of the newest version
 

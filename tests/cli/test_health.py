@@ -44,7 +44,8 @@ def program(member: str, leaf_ms: str = "0") -> list[str]:
 
 
 def fakes(**more: str) -> dict[str, str]:
-    return env(LD_LIBRARY_PATH=str(FAKE), REGROUP_HEALTH="1", **more)
+    libraries = os.pathsep.join([str(FAKE), str(FAKE.parent / "nvml")])
+    return env(LD_LIBRARY_PATH=libraries, REGROUP_HEALTH="1", **more)
 
 
 def assert_same_bits(job, regroup, member: str) -> None:
@@ -64,11 +65,12 @@ def refusals(job) -> dict[int, str]:
         ({"SETTINGS_0": "wrong_product=1"}, WRONG),
         # Its first work is the program's, the second clears memory for the product.
         (
-            {"FAULTS_0": "at=3 hang", "FACTOR_0": "0.05"},
+            {"FAULTS_0": "at=3 hang", "FACTOR_0": "0.15"},
             r"GPU 0: the fixed product: not done after \d+ s",
         ),
+        ({"REGROUP_FAKE_NVML": f"{UUIDS[0]} failed=1"}, "a remap of a memory row failed"),
     ],
-    ids=["wrong bits", "no answer"],
+    ids=["wrong bits", "no answer", "driver"],
 )
 def test_a_member_on_a_bad_gpu_is_replaced_on_another(regroup, device_member, machine, bad, why):
     words = elastic("2:3", *machine, initial=2)
@@ -79,9 +81,11 @@ def test_a_member_on_a_bad_gpu_is_replaced_on_another(regroup, device_member, ma
 
 
 def test_no_healthy_gpu_is_refused(regroup, device_member, machine):
-    """Nor a MIG instance, or one whose work is slow from the first launch on."""
+    """Nor a MIG instance, one whose work is slow from the first launch on, or one with errors that
+    were remapped."""
     words = elastic("3:3", *machine)
     faults = {"SETTINGS_0": "mig=1", "FAULTS_1": "at=1 slow=20"}
+    faults["REGROUP_FAKE_NVML"] = f"{UUIDS[2]} ecc=3; {UUIDS[2]} pending=1; {UUIDS[2]} action=3"
     job = regroup.run(*words, *program(device_member), env=fakes(**faults))
     assert_same_bits(job, regroup, device_member)
     assert refusals(job) == {}

@@ -1,10 +1,15 @@
 // What the check of a GPU finds, over the driver of tests/fakes/cuda.
 #include "elastic/device_health.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <utility>
 
+#include "base/values.h"
+#include "elastic/nvml_faults.h"
 #include "tests/fakes/cuda/process.h"
 
 namespace regroup::elastic {
@@ -19,7 +24,7 @@ using testing::IsEmpty;
 using testing::MatchesRegex;
 
 constexpr auto kLong = std::chrono::minutes(5);
-constexpr auto kShort = milliseconds(1500);
+constexpr auto kShort = std::chrono::seconds(4);
 
 TEST(DeviceHealth, AHealthyGpuHasNoFault) {
   in_process([] {
@@ -105,6 +110,47 @@ TEST(DeviceHealth, AnErrorOfTheDriverIsNoFault) {
         },
         "", fault);
   }
+}
+
+// What NVML says of the fake GPU.
+std::vector<std::string> found_with(const std::string& facts) {
+  EXPECT_NE(::dlopen(FAKE_NVML, RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
+  std::string rows;
+  for (const std::string& fact : base::split(facts, " "))
+    rows += "GPU-face7265-6772-6f75-7000-000000000000 " + fact + ";";
+  ::setenv("REGROUP_FAKE_NVML", rows.c_str(), 1);
+  const Gpu gpu;
+  const auto found = check_device(0, gpu.stream, nullptr, kLong);
+  EXPECT_TRUE(found);
+  return found ? found->faults : std::vector<std::string>();
+}
+
+TEST(DeviceHealth, HardFactsOfNvmlAreFaultsAndOthersAreNone) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"action=1", "the driver asks for a reset of the GPU"},
+      {"action=2", "the driver asks for a reboot of the host"},
+      {"action=4", "the driver asks for an end of all work and a reset of the GPU"},
+      {"failed=1", "a remap of a memory row failed"}};
+  for (const auto& [facts, fault] : rows)
+    in_process([&] { EXPECT_THAT(found_with(facts), ElementsAre(fault)) << facts; });
+  for (const char* facts : {"action=0", "action=3", "action=5", "ecc=9 pending=1"})
+    in_process([&] { EXPECT_THAT(found_with(facts), IsEmpty()) << facts; });
+}
+
+// Of a MIG instance those of its GPU.
+TEST(DeviceHealth, NvmlIsAskedForTheWholeGpu) {
+  in_process(
+      [] { EXPECT_THAT(found_with("failed=1"), ElementsAre("a remap of a memory row failed")); },
+      "mig=1");
+}
+
+TEST(DeviceHealth, NvmlThatDoesNotAnswerIsNoFault) {
+  in_process([] {
+    EXPECT_NE(::dlopen(FAKE_NVML, RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
+    ::setenv("REGROUP_FAKE_NVML", "GPU-face7265-6772-6f75-7000-000000000000 hang=1", 1);
+    EXPECT_THAT(nvml_faults("GPU-face7265-6772-6f75-7000-000000000000", milliseconds(50)),
+                IsEmpty());
+  });
 }
 
 TEST(DeviceHealth, WithoutTheDeviceNothingIsChecked) {

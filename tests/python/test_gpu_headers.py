@@ -103,9 +103,9 @@ VALUE(ours::kDisableTiming, CU_EVENT_DISABLE_TIMING);
 VALUE(ours::kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE);
 """
 NVML = """
-#include "launcher/topology/nvml_abi.h"
+#include "base/nvml_abi.h"
 #include <nvml.h>
-namespace ours = regroup::topology::nvml_abi;
+namespace ours = regroup::base::nvml_abi;
 SAME_LAYOUT(ours::PciInfo, nvmlPciInfo_t);
 SAME_PLACE(ours::PciInfo, pci_device_id, nvmlPciInfo_t, pciDeviceId);
 SAME_PLACE(ours::PciInfo, bus_id, nvmlPciInfo_t, busId);

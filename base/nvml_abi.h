@@ -3,7 +3,7 @@
 // left at their defaults.
 #pragma once
 
-namespace regroup::topology::nvml_abi {
+namespace regroup::base::nvml_abi {
 
 using Device = struct nvmlDevice_st*;
 using Return = int;  // 0: success
@@ -42,9 +42,10 @@ struct FieldValue {  // nvmlFieldValue_t
   Return result;
   Value value;
 };
-constexpr unsigned kRecoveryAction = 230;  // a field
-constexpr int kUncorrected = 1;            // of nvmlMemoryErrorType_t
-constexpr int kSinceDriverLoaded = 0;      // of nvmlEccCounterType_t
+constexpr unsigned kRecoveryAction = 230;  // a field, whose values are
+constexpr unsigned kResetGpu = 1, kRebootHost = 2, kDrainAndReset = 4;
+constexpr int kUncorrected = 1;        // of nvmlMemoryErrorType_t
+constexpr int kSinceDriverLoaded = 0;  // of nvmlEccCounterType_t
 constexpr unsigned long long kThermalSlowdown = 0x40, kPowerBrake = 0x80;  // reasons of clocks
 
 enum RemoteType : unsigned { kToGpu = 0, kToNpu = 1, kToSwitch = 2 };
@@ -79,4 +80,4 @@ struct Functions {
   Return (*clock_reasons)(Device, unsigned long long*) = nullptr;
 };
 
-}  // namespace regroup::topology::nvml_abi
+}  // namespace regroup::base::nvml_abi
