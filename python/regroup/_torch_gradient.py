@@ -7,8 +7,8 @@ A leaf holds
 - for each parameter 1 if it had a gradient, FROZEN if it requires none,
 - marks of a shard whose loss or gradient is not finite (_torch_nan.py),
 - the recorded loss, and 1 if there was one,
-- with changes of the model (_torch_changes.py) a mark for each gradient and buffer, at the end and
-  backwards, so that the first ones have the same place in every layout,
+- with changes of the model (_torch_changes.py) marks of them and of each gradient and buffer, at
+  the end and backwards, so that the first ones have the same place in every layout,
 - before those, if there are cursors (_torch_cursors.py), the section of each shard.
 Such a leaf has room for more: between the gradients, which begin with its first element, and the
 rest, which ends with its last one.
@@ -73,6 +73,7 @@ class Gradient:
         self._model, self._unfreeze, self._reserve = model, unfreeze, reserve
         self._cursors = cursors
         self.stream: Stream | None = None  # whose cursors these are
+        self._made: list[list[Any]] = []  # changes of the model
         self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
         self._accumulated: dict[int, torch.Tensor] = {}  # by number of a parameter
         self.parameters: list[torch.nn.Parameter] = []
@@ -87,9 +88,10 @@ class Gradient:
         self.transfer = _torch_device.transfer_for(self.device, *sizes, deadline)
         self._take_views()
 
-    def change(self) -> None:
+    def change(self, made: list[list[Any]]) -> None:
         """Takes the parameters and buffers that the model has now, between two steps. Those that a
-        leaf had a place for keep one, also if they are frozen now."""
+        leaf had a place for keep one, also if they are frozen now. made: all changes."""
+        self._made = made
         everything = self._take_tensors()
         for name, tensor in everything:
             wrong = f"{tensor.device}" if tensor.device != self.device else ""
@@ -125,7 +127,7 @@ class Gradient:
         self.buffers = _buffers_of(self._model)
         buffers = [(b.name, b.tensor) for b in self.buffers]
         self._marked = [*named.items(), *buffers] if self._reserve is not None else []
-        self._marks = _torch_changes.marks_of(self._marked)
+        self._marks = _torch_changes.marks_of(self._made, self._marked)
         everything = [*self._model.named_parameters(), *buffers]
         for name, tensor in everything:
             _check(name, tensor)
@@ -251,19 +253,28 @@ class Gradient:
             self._check_counters()
         marks = [0.0] * _torch_nan.ELEMENTS
         _torch_nan.mark(marks, number, self._nan)
-        for name, p in self._left_out:
-            if p.requires_grad:
-                raise Refused(
-                    f"{name} requires a gradient now, but did not when join() was called: pass "
-                    "unfreeze=True to join()",
-                    "invalid argument",
-                )
+        self.check_left_out()
         more = self._last
         if self._cursors is not None and self.stream is not None:
             more = self._cursors.section_of(number, self.stream.state_after(number)) + more
         ending = _torch_device.Ending(present, marks, weight, more)
         self.transfer.fill(native, got, gradients, weight, self._gradients, ending)
         self._accumulated = {}
+
+    def check_left_out(self) -> None:
+        """Raises if a parameter without a place in a leaf requires a gradient now. A change would
+        give it one, which a process that loads the state does not give it."""
+        for name, p in self._left_out:
+            if p.requires_grad:
+                since, instead = "when join() was called", ""
+                if self._reserve is not None:
+                    since = "when the last change was made" if self._made else since
+                    instead = "unfreeze it in a function of join(changes=...), or "
+                raise Refused(
+                    f"{name} requires a gradient now, but did not {since}: {instead}pass "
+                    "unfreeze=True to join()",
+                    "invalid argument",
+                )
 
     def _packed(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
         """Returns the gradient in the order of its elements and in the dtype of a leaf."""
@@ -336,7 +347,7 @@ class Gradient:
         flags = self.transfer.take_sum(native)
         if self._reserve is not None:
             sums = flags[: -len(self._marks) - 2 : -1]
-            _torch_changes.check_marks(self._marked, self._marks, sums, leaves)
+            _torch_changes.check_marks(self._made, self._marked, self._marks, sums, leaves)
         if self._cursors is not None and self.stream is not None:
             self.stream.take_cursors(step, flags[self._cursors_at :][: self._cursors.elements])
         check_agreed(self._names, flags, leaves)

@@ -50,7 +50,7 @@ class TrainingState:
         self.deadline = deadline
         self.changes = changes or Changes()
         self._cursors = cursors
-        self.after_change: Callable[[], None] = lambda: None
+        self.after_change: Callable[[list[list[Any]]], None] = lambda made: None
         self.model = model
         self.optimizers = optimizers
         self.extra = extra
@@ -145,7 +145,8 @@ class TrainingState:
         self.layout.change()
         self._keepers = _extra_state_modules(self.model)
         self._keys, self._copies = _state_dict_keys(self.model, self._keepers)
-        self.after_change()
+        self.after_change(self.changes.made)
+        self.changes.unfinished = ""
 
     def load(self, data: memoryview) -> None:
         with warnings.catch_warnings():
@@ -291,6 +292,18 @@ class TrainingState:
                 del self._keepers[key], kept[key]
         return {"extra_state": kept} if kept else {}
 
+    def _check_kind(self, name: str, saved: torch.Tensor, own: torch.Tensor) -> None:
+        """Raises unless both have one type and shape: copy_() would cast, and repeat elements."""
+        if saved.dtype == own.dtype and saved.shape == own.shape:
+            return
+        was, now = (f"{_name(one.dtype)} {list(one.shape)}" for one in (saved, own))
+        why = "the functions of join(changes=...) must be those of the run that made it"
+        raise Refused(
+            f"{shown(name)} is {was} in the state, {now} in this program"
+            + (f": {why}" if self.changes.made else ""),
+            "invalid argument",
+        )
+
     @torch.no_grad()
     def _adopt(self, state: dict) -> None:
         own = _model_tensors(self.model)
@@ -299,6 +312,8 @@ class TrainingState:
                 f"the state received is of another model: {_first_other(own, state['model'])}",
                 "data loss",
             )
+        for name, tensor in own.items():
+            self._check_kind(name, state["model"][name], tensor)
         for name, tensor in own.items():
             tensor.copy_(state["model"][name])
         self.layout.adopt(state)

@@ -533,7 +533,13 @@ class Session(Member):
             self._callbacks.call("on_regroup", self, world)
 
     def _check_inner_loop(self) -> None:
-        """Refuses to go on if the script left the inner loop before its end."""
+        """Refuses to go on if the script left the inner loop before its end, or if a change of the
+        model failed."""
+        if name := self._state.changes.unfinished:
+            _arguments.refuse(
+                "session.change",
+                f"the change {name!r} failed in step {self._changed_at}: the model is half changed",
+            )
         if self._left is not None:
             step, leaf = self._left
             _arguments.refuse(
@@ -636,7 +642,7 @@ class Session(Member):
 
         return self.collective(decide)
 
-    def change(self, name: str, **arguments: float | str | None) -> None:
+    def change(self, name: str, /, **arguments: float | str | None) -> None:
         """Changes the model by the function of join(changes=...) with that name, called with these
         arguments: `session.change("head", classes=10)`.
 
@@ -656,6 +662,8 @@ class Session(Member):
                 "called after evaluate(), stop_if() or collective() in the same step, for which "
                 "the state was copied: call it before them",
             )
+        self._check_inner_loop()
+        self._gradient.check_left_out()
         made = len(self._state.changes.made)
         seed_all(_native.mix(self._native.job_seed, step.number, _CHANGE + made))
         self._changed_at = step.number

@@ -243,11 +243,15 @@ def test_changes_that_cannot_be_made_are_refused():
         def add(outputs=2, dtype=torch.float32):
             model.head = nn.Linear(2, outputs, dtype=dtype)
 
+        def add_frozen(name):
+            model.add_module(name, nn.Linear(2, 2).requires_grad_(False))
+
         def replace_bias():
             model.bias = nn.Parameter(torch.ones(2))
 
         changes = {"add": add, "replace_bias": replace_bias}
         changes["add_wide"] = lambda: add(dtype=torch.float64)
+        changes["add_frozen"] = add_frozen
         changes["add_lazy"] = lambda: setattr(model, "late", nn.LazyLinear(2))
         session = join(model, optimizer, changes=changes, reserve=reserve)
         for step in session:
@@ -267,6 +271,24 @@ def test_changes_that_cannot_be_made_are_refused():
         session.stop_if(False)
         session.change("add")
 
+    def unfreeze(session):
+        session.change("add_frozen", name="late")
+        model.late.weight.requires_grad_(True)
+        session.change("add")
+
+    def go_on(session):
+        with pytest.raises(regroup.Refused, match="replace_bias"):
+            session.change("replace_bias")
+
+    def evaluate_half(session):
+        go_on(session)
+        session.stop_if(False)
+
+    def change_half(session):
+        go_on(session)
+        session.change("add")
+
+    half = r"^session.change: the change 'replace_bias' failed in step 3: the model is half changed"
     where = r"^session.change: call it in the body of the loop, after the inner loop$"
     for attempt, told in (
         ("early", where),
@@ -275,7 +297,7 @@ def test_changes_that_cannot_be_made_are_refused():
         (evaluate, r"^session.change: called after evaluate\(\), stop_if\(\) or collective\(\) in"),
         (
             lambda session: session.change("other"),
-            r"this program has no 'other', it has add, replace_bias, add_wide, add_lazy$",
+            r"no 'other', it has add, replace_bias, add_wide, add_frozen, add_lazy$",
         ),
         (lambda session: session.change("add", outputs=[1]), "outputs: expected a number, .* list"),
         (lambda session: session.change("add_wide"), "head.weight is float64; expected tensors li"),
@@ -284,11 +306,28 @@ def test_changes_that_cannot_be_made_are_refused():
             lambda session: session.change("replace_bias"),
             r"^session.change\('replace_bias'\): parameter group 0 has 1 parameter that is not",
         ),
+        (go_on, half),
+        (evaluate_half, half),
+        (change_half, half),
+        (unfreeze, "^late.weight requires .*, but did not when the last change was made: unfreeze"),
     ):
         model = linear()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with pytest.raises(regroup.Refused, match=told):
             train(attempt)
+
+
+def test_a_parameter_that_the_script_unfreezes_before_a_change_is_refused():
+    """Its place in a leaf would be one that a process that loads the state does not give it."""
+    model = Partial()
+    session = join(model, changes={"add": lambda: grow_a_head(model)}, reserve=80)
+    told = "^frozen requires a gradient now, but did not when join.. was called: unfreeze it in"
+    with pytest.raises(regroup.Refused, match=told):
+        for step in session:
+            for x, _ in step:
+                model(x).mean().backward()
+            model.frozen.requires_grad_(True)
+            session.change("add")
 
 
 def test_a_change_without_room_tells_how_much_to_reserve():

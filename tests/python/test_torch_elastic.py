@@ -490,10 +490,10 @@ def test_a_model_that_grows_goes_on_from_checkpoints(train, one_member, tmp_path
     assert loaded["model"]["6.weight"].shape == (1, 8) and "6.bias" not in loaded["model"]
 
 
-def test_members_that_change_their_models_otherwise_end_with_the_tensors_name(train):
+def test_members_that_change_their_models_otherwise_end_with_the_changes(train):
     outcome = train(2, "changes=1", "differ=1")
     assert outcome.status == 1
-    told = "members have different models: 2.weight of this one is float32 [5, 8], of others it is"
+    told = "members have made different changes of the model: this one deepen(width=5)"
     assert told in outcome.text, outcome.text
 
 

@@ -1,11 +1,14 @@
 """State hand-over: what one member saves, another loads, and both go on with the same bits."""
 
 import io
+import math
+from types import SimpleNamespace
 
 import pytest
 import regroup
 import torch
 from regroup._torch_changes import Changes, check_marks, marks_of
+from regroup._torch_gradient import Gradient
 from regroup._torch_state import TrainingState
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
@@ -323,9 +326,10 @@ def test_changes_of_the_model_are_part_of_the_state():
         advance(one, 3)
         assert not one.model[0].bias.requires_grad
         assert bytes_of(one) == bytes_of(source)
-    with pytest.raises(regroup.Refused, match="other changes .* has made widen, drop: widen$"):
+    made = r"has made widen\(width=3\), drop\(\): widen\(width=3\)$"
+    with pytest.raises(regroup.Refused, match=f"other changes .* {made}"):
         target.load(memoryview(widened))
-    told = r"^session.change: join\(changes=...\) of this program has no 'widen', it has drop$"
+    told = r"^the state has the change 'widen' of the model: pass changes={\"widen\": ...} to join"
     with pytest.raises(regroup.Refused, match=told):
         make(5, ("drop",)).load(memoryview(widened))
 
@@ -384,27 +388,86 @@ def test_adapters_and_their_averaged_weights_have_room_in_the_state():
     assert bytes_of(target) == bytes_of(source)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "dtype", "told"),
+    [(3, torch.float32, r"float32 \[3, 4\]"), (1, torch.bfloat16, r"bfloat16 \[1, 4\]")],
+)
+def test_a_change_that_makes_another_tensor_than_the_state_has_is_refused(outputs, dtype, told):
+    """Before it has changed any weight."""
+
+    def make(**options):
+        model = nn.Sequential(nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def add(size):
+            model.append(nn.Linear(4, **options))
+            assert math.isnan(size)
+
+        return TrainingState(model, [optimizer], [], None, changes=Changes({"add": add}), room=4096)
+
+    source, target = make(out_features=1), make(out_features=outputs, dtype=dtype)
+    source.change("add", {"size": math.nan})
+    before = target.model[0].weight.clone()
+    told = rf"^1.weight is float32 \[1, 4\] in the state, {told} in this program: the functions of"
+    with pytest.raises(regroup.Refused, match=told):
+        target.load(memoryview(bytes_of(source)))
+    assert torch.equal(target.model[0].weight, before)
+    source.load(memoryview(bytes_of(source)))
+
+
 def test_members_with_other_layouts_find_the_first_tensor_that_differs():
     """Each compares the sums of two leaves, one of its own, with what it expects."""
 
     def named(*tensors):
         return [(name, torch.empty(shape)) for name, shape in tensors]
 
-    ours = named(("a", (2, 3)), ("b", (4,)))
-    own = marks_of(ours)
-    assert own[0] != own[1] and all(1 <= mark <= 1023 for mark in own)
-    check_marks(ours, own, [2 * mark for mark in own] + [0], 2)
+    ours, made = named(("a", (2, 3)), ("b", (4,))), [["add", {"size": 4}]]
+    own = marks_of(made, ours)
+    assert len({*own}) == len(own) and all(1 <= mark <= 1023 for mark in own)
+    check_marks(made, ours, own, [2 * mark for mark in own] + [0], 2)
     b = r"b of this one is float32 \[4\], of others it is not"
-    for others, told in (
-        (named(("a", (3, 2)), ("b", (4,))), r"a of this one is float32 \[2, 3\], of others it is"),
-        (named(("a", (2, 3)), ("c", (4,))), b),
-        (named(("a", (2, 3))), b),
-        ([*ours, *named(("c", (1,)))], "others have tensors after b, the last of this one"),
+    models, after = "^members have different models: ", "others have tensors after b, the last of"
+    for others, of_others, told in (
+        (
+            named(("a", (3, 2)), ("b", (4,))),
+            made,
+            models + r"a of this one is float32 \[2, 3\], of",
+        ),
+        (named(("a", (2, 3)), ("c", (4,))), made, models + b),
+        (named(("a", (2, 3))), made, models + b),
+        ([*ours, *named(("c", (1,)))], made, models + after),
+        (ours, [["add", {"size": 5}]], r"^members have made .* of the model: this one add\(size=4"),
+        (ours, [], r"^members have made different changes of the model: this one add\(size=4\)\. "),
     ):
-        theirs = [*marks_of(others), 0, 0]
+        theirs = [*marks_of(of_others, others), 0, 0]
         sums = [one + other for one, other in zip([*own, 0], theirs, strict=False)]
-        with pytest.raises(regroup.Refused, match=f"^members have different models: {told}"):
-            check_marks(ours, own, sums, 2)
+        with pytest.raises(regroup.Refused, match=told):
+            check_marks(made, ours, own, sums, 2)
+
+
+def test_a_last_tensor_that_differs_is_found_although_its_mark_does_not():
+    def marks(size):
+        return marks_of([], [("a", torch.empty(2)), ("b", torch.empty(size))])
+
+    other = next(size for size in range(2, 99999) if marks(size)[4] == marks(1)[4])
+    sums = [one + other for one, other in zip(marks(1), marks(other), strict=True)]
+    with pytest.raises(regroup.Refused, match="the last of this one, or another b. Call"):
+        check_marks([], [("a", torch.empty(2)), ("b", torch.empty(1))], marks(1), [*sums, 0], 2)
+
+
+def test_members_that_differ_by_a_change_that_makes_no_tensor_are_told():
+    model = nn.Linear(2, 2)
+    one, other = (Gradient(model, reserve=0) for _ in range(2))
+    other.change([["regularize", {"p": 0.5}]])
+
+    def sum_of_two(out):
+        endings = [g._last[-len(g._marks) :] for g in (one, other)]
+        out[-len(one._marks) :] = torch.tensor(endings).sum(0)
+
+    for member, told in ((one, "none"), (other, r"regularize\(p=0.5\)")):
+        told = f"^members have made different changes of the model: this one {told}. Call"
+        with pytest.raises(regroup.Refused, match=told):
+            member.take_sum(SimpleNamespace(commit_into=sum_of_two), 2, 1)
 
 
 def test_an_added_group_of_parameters_that_are_not_the_models_is_refused():
