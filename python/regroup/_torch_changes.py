@@ -8,12 +8,14 @@ were made, and whoever loads the state calls them first. docs/design/model_chang
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.optim import lr_scheduler
 
 from regroup import _arguments
 from regroup._errors import Refused, shown
@@ -21,6 +23,16 @@ from regroup._torch_update import check_optimizers
 
 _CALL = "session.change"
 _ARGUMENTS = (bool, int, float, str, type(None))
+# They take each group's rate from its last one only.
+_BY_GROUP = (
+    lr_scheduler.StepLR,
+    lr_scheduler.MultiStepLR,
+    lr_scheduler.ExponentialLR,
+    lr_scheduler.ConstantLR,
+    lr_scheduler.LinearLR,
+    lr_scheduler.PolynomialLR,
+    lr_scheduler.MultiplicativeLR,
+)
 _MARKS = 1023  # so many kinds of marks: their sum over 16384 leaves is exact in float32
 _OF_CHANGES, _OF_ALL = 3, 2  # marks
 
@@ -49,6 +61,7 @@ class Changes:
         self._functions = functions or {}
         self.made: list[list[Any]] = []  # name and arguments of each, as the state has them
         self.unfinished = ""  # the name of one that was begun, and has not ended
+        self.wrapper: torch.nn.Module | None = None  # of the model, by prepare()
 
     @property
     def known(self) -> list[str]:
@@ -61,9 +74,11 @@ class Changes:
         arguments: dict[str, Any],
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
+        extra: Sequence[Any] = (),
     ) -> None:
         """Calls the function and checks what it has made of the model and the optimizers, whose
-        states of parameters that are gone it removes."""
+        states of parameters that are gone it removes. extra: what follows them: schedulers,
+        averaged weights."""
         function = self._functions.get(name)
         if function is None:
             known = ", ".join(map(shown, self.known)) or "none"
@@ -74,15 +89,37 @@ class Changes:
             if type(value) not in _ARGUMENTS:
                 expected = f"{key}: expected a number, a string, True, False or None"
                 _arguments.refuse(_CALL, f"{expected}, got {_arguments.kind(value)}")
+        followers = [one for one in extra if _first_not_averaged(one, model) is None]
         self.unfinished = name
         function(**arguments)
         call = f"{_CALL}({name!r})"
+        if self.wrapper is not None and (put := _put_into(self.wrapper)):
+            _arguments.refuse(
+                call,
+                f"{put} is now in the wrapper that prepare() has returned: let the function use "
+                "the model that prepare() was given, by another name; a member that joins later "
+                "calls it before there is a wrapper",
+            )
         for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if is_lazy(tensor):
                 _arguments.refuse(
                     call, f"{key} of the model has no shape yet: call the layer once in the change"
                 )
         check_optimizers(list(optimizers), model, call)
+        for one in followers:
+            if (other := _first_not_averaged(one, model)) is not None:
+                _arguments.refuse(
+                    call,
+                    f"{type(one).__name__}.module has no {other} as the model has: change it, too, "
+                    "in the same way",
+                )
+        for one in _each_scheduler(extra):
+            if short := _too_short(one):
+                _arguments.refuse(
+                    call,
+                    f"{type(one).__name__} knows fewer parameter groups than its optimizer has: "
+                    f"append to its {short}, or add the parameters to a group that it knows",
+                )
         for optimizer in optimizers:
             kept = {p for group in optimizer.param_groups for p in group["params"]}
             for parameter in [p for p in optimizer.state if p not in kept]:
@@ -106,6 +143,48 @@ class Changes:
                     "invalid argument",
                 )
         return wanted[len(self.made) :]
+
+
+def _put_into(wrapper: torch.nn.Module) -> str:
+    """The name of a tensor or module beside the wrapped one."""
+    found = [*wrapper._modules, *wrapper._parameters, *wrapper._buffers]
+    return next((shown(name) for name in found if name != "module"), "")
+
+
+def _first_not_averaged(average: Any, model: torch.nn.Module) -> str | None:
+    """Returns the first tensor of the model that averaged weights of it lack, or have with another
+    shape or in another place: update_parameters() takes both one after the other, without their
+    names. None: there is none, or these are none."""
+    module = getattr(average, "module", None)
+    if not hasattr(average, "update_parameters") or not isinstance(module, torch.nn.Module):
+        return None
+    for listed in (torch.nn.Module.named_parameters, torch.nn.Module.named_buffers):
+        pairs = itertools.zip_longest(listed(model), listed(module), fillvalue=("", None))
+        for (name, own), (other, averaged) in pairs:
+            if name != other or own.shape != averaged.shape:
+                return shown(name or other)
+    return None
+
+
+def _each_scheduler(extra: Iterable[Any]) -> Iterator[Any]:
+    """Those that others are made of, too."""
+    for one in extra:
+        yield one
+        if isinstance(one, lr_scheduler.LRScheduler):
+            yield from _each_scheduler(getattr(one, "_schedulers", ()))
+
+
+def _too_short(scheduler: Any) -> str:
+    """The lists of a learning rate scheduler that have fewer values than groups there are."""
+    optimizer = getattr(scheduler, "optimizer", None)
+    groups = len(getattr(optimizer, "param_groups", ()))
+    lists = ["lr_lambdas"]
+    if not isinstance(scheduler, _BY_GROUP):
+        lists.append("base_lrs")
+    if getattr(scheduler, "default_min_lr", None) is None:  # else ReduceLROnPlateau adds some
+        lists.append("min_lrs")
+    have = [name for name in lists if isinstance(getattr(scheduler, name, None), list)]
+    return " and ".join(name for name in have if len(getattr(scheduler, name)) < groups)
 
 
 def _calls(changes: list[list[Any]]) -> str:

@@ -559,8 +559,8 @@ class Staged(_OnHost):
         self._ending = slice(flags - gradients, None)
         self.rest = self._packed[gradients : self._elements]
         self.host_rest = self._pinned[gradients : self._elements]
-        self.begin_leaf()
-        self.rest.zero_()  # of the sum, elements between buffers too
+        # Elements between buffers are to be 0 in the next leaf; until then p.grad has that memory.
+        self._placed = True
 
     @property
     def options(self) -> dict[str, Any]:
@@ -578,6 +578,9 @@ class Staged(_OnHost):
         # copy writes the same memory, and would overwrite what is packed before it.
         if self._sent is not None:
             self._device.order_after(self._sent)
+        if self._placed:
+            self._placed = False
+            self.rest.zero_()
 
     def collect(
         self, gradients: Sequence[tuple[int, torch.Tensor]], loss: Any, look: bool

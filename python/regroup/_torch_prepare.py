@@ -196,8 +196,10 @@ class ElasticLoader:
         return True
 
     def _hook_parameters(self) -> None:
-        """The script may have unfrozen some."""
-        for parameter in self._session._gradient.parameters:
+        """The script may have unfrozen some, and changed the model."""
+        parameters = self._session._gradient.parameters
+        self._hooked.intersection_update(parameters)  # the others are free to go
+        for parameter in parameters:
             if parameter.requires_grad and parameter not in self._hooked:
                 parameter.register_post_accumulate_grad_hook(self._on_gradient)
                 self._hooked.add(parameter)

@@ -141,7 +141,7 @@ class TrainingState:
 
     def change(self, name: str, arguments: dict[str, Any]) -> None:
         """Changes the model by a function of join()."""
-        self.changes.make(name, arguments, self.model, self.optimizers)
+        self.changes.make(name, arguments, self.model, self.optimizers, self.extra)
         self.layout.change()
         self._keepers = _extra_state_modules(self.model)
         self._keys, self._copies = _state_dict_keys(self.model, self._keepers)

@@ -326,7 +326,7 @@ def prepare(
         _arguments.refuse(
             "prepare", f"expected a job of {shards} shards, got one of {session.world.shards}"
         )
-    elastic = ElasticDDP(model)
+    elastic = session._state.changes.wrapper = ElasticDDP(model)
     updated = [*given.optimizers, *stateful]
     wrapped = ElasticLoader(loader, elastic, updated, session, epochs)
     return tuple(elastic if one is model else wrapped if one is loader else one for one in objects)

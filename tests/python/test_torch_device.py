@@ -112,6 +112,37 @@ def test_the_sum_is_on_the_device_before_the_next_shard_is_packed(device, monkey
     device.finish()
 
 
+def test_a_change_before_the_optimizers_step_keeps_the_gradients(device):
+    """They are in memory that holds buffers, or nothing, in the next step."""
+
+    def train():
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def fix():
+            weight = model[0].weight
+            del optimizer.param_groups[0]["params"][0], model[0].weight
+            model[0].register_buffer("weight", weight.detach().clone())
+
+        data = test_torch.samples(48)
+        options = {"changes": {"fix": fix}, "batch_size": 16, "epochs": 2}
+        session = test_torch.join(model, optimizer, data, **options)
+        for step in session:
+            for x, y in step:
+                step.backward(nn.functional.mse_loss(model(x), y))
+            if step.number == 2:
+                before = [p.grad.clone() for p in model[3].parameters()]
+                session.change("fix")
+                assert all(map(torch.equal, before, [p.grad for p in model[3].parameters()]))
+            optimizer.step()
+        session.finish()
+        return list(model.state_dict().values())
+
+    staged = train()
+    _torch_device.DEVICES.pop("cpu")
+    assert all(map(torch.equal, staged, train()))
+
+
 def test_a_state_is_on_the_host_when_the_last_copy_of_several_is(device, monkeypatch):
     monkeypatch.setattr(device, "DELAY_S", 0.02)
     monkeypatch.setattr(device, "_turns", iter(2 * device._to_host))

@@ -3,10 +3,12 @@ with four shards: their weights are those of the loop over steps; and what is re
 
 import contextlib
 import copy
+import gc
 import os
 import pickle
 import subprocess
 import sys
+import weakref
 
 import pytest
 import regroup
@@ -365,6 +367,56 @@ def test_the_loader_alone_is_no_loop():
     )
     with pytest.raises(regroup.Refused, match=r"loop over loader.epochs\(\), and over the loader"):
         next(iter(batches))
+
+
+@pytest.mark.parametrize("put", ["module", "buffer"])
+def test_a_change_of_what_prepare_returned_is_refused(put):
+    """A function with the name of the model finds the wrapper there, but for a new member."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def regularize():
+        if put == "module":
+            model.drop = nn.Dropout(0.5)
+        else:
+            model.register_buffer("drop", torch.ones(1))
+
+    model, optimizer, batches = regroup.torch.prepare(
+        model, optimizer, loader(), epochs=1, changes={"regularize": regularize}
+    )
+    told = (
+        r"^session.change\('regularize'\): drop is now in the wrapper that prepare\(\) has returned"
+    )
+    with pytest.raises(regroup.Refused, match=told):
+        for _ in batches.epochs():
+            for x, y in batches:
+                loss_of(model, x, y).backward()
+                optimizer.step()
+                if batches.sync_gradients:
+                    batches.session.change("regularize")
+
+
+def test_a_removed_layer_is_not_kept():
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    removed = weakref.ref(net[4].weight)
+
+    def replace():
+        del optimizer.param_groups[0]["params"][-2:]
+        net[4] = nn.Linear(5, 2)
+        optimizer.add_param_group({"params": net[4].parameters()})
+
+    ddp, optimizer, batches = regroup.torch.prepare(
+        net, optimizer, loader(), epochs=1, changes={"replace": replace}
+    )
+    for _ in batches.epochs():
+        for x, y in batches:
+            loss_of(ddp, x, y).backward()
+            optimizer.step()
+            if batches.sync_gradients and batches.step == 1:
+                batches.session.change("replace")
+        gc.collect()
+        assert removed() is None and net[4].weight.grad is not None
 
 
 @pytest.mark.parametrize(

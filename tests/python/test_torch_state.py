@@ -11,6 +11,7 @@ from regroup._torch_changes import Changes, check_marks, marks_of
 from regroup._torch_gradient import Gradient
 from regroup._torch_state import TrainingState
 from torch import nn
+from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel
 
 
@@ -468,6 +469,71 @@ def test_members_that_differ_by_a_change_that_makes_no_tensor_are_told():
         told = f"^members have made different changes of the model: this one {told}. Call"
         with pytest.raises(regroup.Refused, match=told):
             member.take_sum(SimpleNamespace(commit_into=sum_of_two), 2, 1)
+
+
+def lambdas(optimizer):
+    return lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+
+
+def sequence(optimizer):
+    parts = [lr_scheduler.ConstantLR(optimizer), lr_scheduler.CosineAnnealingLR(optimizer, 9)]
+    return lr_scheduler.SequentialLR(optimizer, parts, milestones=[9])
+
+
+@pytest.mark.parametrize(
+    ("scheduler_of", "lists"),
+    [
+        (lambdas, ""),
+        (lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.5), "lr_lambdas and base_lrs"),
+        (sequence, "base_lrs"),
+        (lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=9), "base_lrs"),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o, min_lr=[0.01]), "min_lrs"),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0), ""),
+        (lambda o: lr_scheduler.StepLR(o, 1), ""),
+    ],
+)
+def test_a_scheduler_that_does_not_know_a_new_group_is_refused(scheduler_of, lists):
+    """It would fail in a later step. Those that do not fail are left alone."""
+    model = nn.Sequential(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = scheduler_of(optimizer)
+
+    def add(extended):
+        model.append(nn.Linear(4, 4))
+        optimizer.add_param_group({"params": model[-1].parameters()})
+        if extended:
+            scheduler.lr_lambdas.append(scheduler.lr_lambdas[0])
+            scheduler.base_lrs.append(0.1)
+
+    changes = Changes({"add": add})
+    state = TrainingState(model, [optimizer], [scheduler], None, changes=changes, room=4096)
+    if lists:
+        told = rf"^session.change.*: [A-Z].* knows fewer parameter groups .* to its {lists}, or add"
+        with pytest.raises(regroup.Refused, match=told):
+            state.change("add", {"extended": False})
+        return
+    state.change("add", {"extended": scheduler_of is lambdas})
+    for _ in range(3):
+        optimizer.step()
+        scheduler.step(*[1.0] * isinstance(scheduler, lr_scheduler.ReduceLROnPlateau))
+    assert optimizer.param_groups[1]["lr"] < 0.1
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_averaged_weights_without_the_new_layer_are_refused(at):
+    """update_parameters() would average other layers, or leave out the last ones."""
+    model = nn.Sequential(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    average, others = AveragedModel(model), AveragedModel(nn.Linear(2, 2))
+
+    def add():
+        model.insert(at, nn.BatchNorm1d(4))
+
+    extra, changes = [average, others], Changes({"add": add})
+    state = TrainingState(model, [optimizer], extra, None, changes=changes, room=4096)
+    told = rf"^session.change\('add'\): AveragedModel.module has no {at}.weight as the model has"
+    with pytest.raises(regroup.Refused, match=told):
+        state.change("add", {})
 
 
 def test_an_added_group_of_parameters_that_are_not_the_models_is_refused():
