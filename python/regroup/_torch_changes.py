@@ -2,7 +2,7 @@
 
 A member that joins later has passed none of the steps that changed the model. So each change is a
 function that join() knows by name. The state of the job has the names and arguments of those that
-were made, and whoever loads the state calls them first. docs/design/model_changes.md.
+were made, and a process that loads the state calls them first. docs/design/model_changes.md.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Gradient:
         self.not_finite: _torch_nan.NotFinite | None = None  # in the last sum
         self._accumulated: dict[int, torch.Tensor] = {}  # by number of a parameter
         self.parameters: list[torch.nn.Parameter] = []
-        everything = self._take_tensors()
+        everything = self._take_tensors("join")
         wide = any(tensor.dtype == torch.float64 for _, tensor in everything)
         self.dtype = torch.float64 if wide else torch.float32
         self._at_join = self._size()
@@ -92,7 +92,11 @@ class Gradient:
         """Takes the parameters and buffers that the model has now, between two steps. Those that a
         leaf had a place for keep one, also if they are frozen now. made: all changes."""
         self._made = made
-        everything = self._take_tensors()
+        everything = self._take_tensors("session.change")
+        if not any(p.requires_grad for p in self.parameters):
+            _arguments.refuse(
+                "session.change", "no parameter of the model requires a gradient after it"
+            )
         for name, tensor in everything:
             wrong = f"{tensor.device}" if tensor.device != self.device else ""
             if tensor.dtype == torch.float64 != self.dtype:
@@ -114,8 +118,8 @@ class Gradient:
         self.transfer.place(self._gradients, self._flags)
         self._take_views()
 
-    def _take_tensors(self) -> list[tuple[str, torch.Tensor]]:
-        """Returns all tensors of the model."""
+    def _take_tensors(self, call: str) -> list[tuple[str, torch.Tensor]]:
+        """Returns all tensors of the model. call: for messages."""
         known = {id(p) for p in self.parameters}
         named, self._left_out = {}, []
         for name, p in self._model.named_parameters():
@@ -130,7 +134,7 @@ class Gradient:
         self._marks = _torch_changes.marks_of(self._made, self._marked)
         everything = [*self._model.named_parameters(), *buffers]
         for name, tensor in everything:
-            _check(name, tensor)
+            _check(name, tensor, call)
         return everything
 
     def _size(self) -> int:
@@ -388,10 +392,10 @@ def _buffers_of(model: torch.nn.Module) -> list[Buffer]:
     return buffers
 
 
-def _check(name: str, tensor: torch.Tensor) -> None:
+def _check(name: str, tensor: torch.Tensor, call: str) -> None:
     if tensor.is_complex() or tensor.layout != torch.strided:
         raise Refused(
-            f"join: {name} is {tensor.dtype}, {tensor.layout}: only dense real tensors are "
+            f"{call}: {name} is {tensor.dtype}, {tensor.layout}: only dense real tensors are "
             f"supported",
             "invalid argument",
         )

@@ -196,7 +196,7 @@ def join(
         dtype="float64" if gradient.dtype == torch.float64 else "float32",
         model=_digest(model, optimizers, update, epoch, accumulate)
         + ", unfreeze" * unfreeze
-        + _list(model),
+        + _list(model, None if changes is None else reserve),
         # with a loader other random numbers are drawn
         fingerprint=fingerprint(gradient.device)
         + ("" if loader is None else " data=loader")
@@ -970,9 +970,10 @@ def fingerprint(device: torch.device | None = None) -> str:
     ) + _torch_device.fingerprint(device or torch.device("cpu"))
 
 
-def _list(model: torch.nn.Module) -> str:
-    """The tensors that _digest() covers."""
-    tensors = [
+def _list(model: torch.nn.Module, reserve: int | None) -> str:
+    """The tensors that _digest() covers, and the room for more."""
+    tensors = [] if reserve is None else [("for changes (reserve)", "elements", (reserve,))]
+    tensors += [
         (name, f"{p.dtype}"[6:] + ("" if p.requires_grad else ", not trained,"), p.shape)
         for name, p in model.named_parameters()
     ]

@@ -23,7 +23,8 @@ evaluation and callbacks.
 layers=1 trains a model with a weight in two layers, and unfreezes and freezes parameters; layers=2
 compiles that model.
 changes=1 adds a layer after step 6 (with prepare: 7) and replaces one after step 13 (15);
-kill=MEMBER,6 (7) is within the first change; differ=MEMBER adds another layer than the others.
+kill=MEMBER,6 (7) is within the first change; differ=MEMBER adds another layer than the others;
+wider=MEMBER reserves one element more.
 Writes FOLDER/asked-MEMBER, a line per sample fetched (step, index), and prints the digest of the
 weights.
 learner=STEP: rank 0 asks for a second member then and goes on, slowly until that has joined.
@@ -483,7 +484,7 @@ def train_changed():
         group.extend(layers[-1].parameters())
 
     changes = {"deepen": deepen, "replace_last": replace_last}
-    reserve = faults.get("reserve", (600,))[0]
+    reserve = faults.get("reserve", (600,))[0] + (faults.get("wider") == (member,))
     if "prepare" in faults:
         session = loop_prepared(layers, optimizer, changes, reserve)
     else:

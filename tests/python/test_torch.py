@@ -252,6 +252,8 @@ def test_changes_that_cannot_be_made_are_refused():
         changes = {"add": add, "replace_bias": replace_bias}
         changes["add_wide"] = lambda: add(dtype=torch.float64)
         changes["add_frozen"] = add_frozen
+        changes["add_complex"] = lambda: add(dtype=torch.complex64)
+        changes["freeze"] = lambda: model.requires_grad_(False)
         changes["add_lazy"] = lambda: setattr(model, "late", nn.LazyLinear(2))
         session = join(model, optimizer, changes=changes, reserve=reserve)
         for step in session:
@@ -297,10 +299,18 @@ def test_changes_that_cannot_be_made_are_refused():
         (evaluate, r"^session.change: called after evaluate\(\), stop_if\(\) or collective\(\) in"),
         (
             lambda session: session.change("other"),
-            r"no 'other', it has add, replace_bias, add_wide, add_frozen, add_lazy$",
+            r"no 'other', it has add, replace_bias, add_wide, add_frozen, add_complex, freeze, ",
         ),
         (lambda session: session.change("add", outputs=[1]), "outputs: expected a number, .* list"),
         (lambda session: session.change("add_wide"), "head.weight is float64; expected tensors li"),
+        (
+            lambda session: session.change("add_complex"),
+            "^session.change: head.weight is .*complex",
+        ),
+        (
+            lambda session: session.change("freeze"),
+            "^session.change: no parameter .* a gradient af",
+        ),
         (lambda session: session.change("add_lazy"), r"add_lazy'\): late.weight .* has no shape"),
         (
             lambda session: session.change("replace_bias"),

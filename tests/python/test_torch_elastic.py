@@ -495,6 +495,9 @@ def test_members_that_change_their_models_otherwise_end_with_the_changes(train):
     assert outcome.status == 1
     told = "members have made different changes of the model: this one deepen(width=5)"
     assert told in outcome.text, outcome.text
+    outcome = train(2, "changes=1", "wider=1", ledger=False)
+    told = r"refused: its model differs .*: tensor for changes \(reserve\) is elements \[60\d\] in"
+    assert re.search(told, outcome.text), outcome.text
 
 
 @pytest.mark.parametrize("loop", [[], ["prepare=0,5"]], ids=["join", "prepare"])
