@@ -107,7 +107,7 @@ base::Result<Environment> read_environment() {
       parse<std::uint32_t>("REGROUP_DEVICE_MEMORY", 0, proto::kMaxLeafBuffers, &env.device_memory));
   REGROUP_RETURN_IF_ERROR(
       parse<std::uint32_t>("REGROUP_NCCL_TIMEOUT", 1, 86400, &env.nccl_timeout));
-  int health = 1;
+  int health = 0;
   REGROUP_RETURN_IF_ERROR(parse("REGROUP_HEALTH", 0, 1, &health));
   env.health = health != 0;
   env.health_limit =

@@ -36,7 +36,7 @@ struct Environment {
   std::uint32_t device_memory = 0;
   // REGROUP_NCCL_TIMEOUT, in seconds: of the start of a communicator of NCCL.
   std::uint32_t nccl_timeout = 30;
-  bool health = true;  // REGROUP_HEALTH=0: the GPU of a member is not checked
+  bool health = false;  // REGROUP_HEALTH=1: the GPU of a member is checked
   // Of a single wait for the GPU in that check: 30 s, times REGROUP_TIME_LIMIT_FACTOR.
   base::Duration health_limit = std::chrono::seconds(30);
 };

@@ -364,8 +364,7 @@ Status finish(OptionsBuilder& builder) {
   if (Status status = check_reduce(builder); !status.ok()) return status;
   if (Status status = apply_audit(builder); !status.ok()) return status;
   if (builder.health)
-    builder.changes.push_back(
-        {EnvironmentChange::Kind::kSet, "REGROUP_HEALTH", *builder.health ? "1" : "0", ""});
+    builder.changes.push_back({EnvironmentChange::Kind::kSet, "REGROUP_HEALTH", "1", ""});
   if (Status status = check_mpi_dir(builder); !status.ok()) return status;
   if (Status status = check_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;

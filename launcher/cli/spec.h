@@ -107,7 +107,7 @@ struct OptionsBuilder {
   std::uint32_t most_servers = 0;         // MAX of --role ps=MIN:MAX; 0: it is no range
   bool timed_checkpoints = false;         // --checkpoint-interval has seconds, as "60s"
   bool fast_reduce = false;               // --reduce fast
-  std::optional<bool> health;             // --health; empty: as REGROUP_HEALTH says
+  bool health = false;                    // --health; false: as REGROUP_HEALTH says
   std::uint32_t audit = 0;                // --audit, in steps; 0: none
   bool name_stream = false;               // --output timestamp: see kStreamPrefix
   bool torchrun = false;                  // its name or --nproc-per-node: a .py is always Python's

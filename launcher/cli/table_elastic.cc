@@ -249,11 +249,12 @@ std::vector<Spec> elastic_options() {
        "one whose bits a third does not have is replaced (default: 0, none)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 0, d.audit); }},
       {{"health"},
-       "on|off",
+       "",
        "check the GPU of each member before it is admitted; one that computes wrong bits, does not "
-       "answer or needs a reset is not used (default: on)",
-       [](D& d, G& g) {
-         return base::parse_word(g.name, g.value(), "on", "off", d.health.emplace());
+       "answer or needs a reset is not used. Off by default: not tried on a real GPU yet",
+       [](D& d, G&) {
+         d.health = true;
+         return Status();
        }},
       {{"ledger"},
        "DIR",

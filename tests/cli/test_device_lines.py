@@ -18,7 +18,7 @@ def line_member() -> str:
 
 
 def env(**more: str) -> dict[str, str]:
-    return {"LD_LIBRARY_PATH": str(FAKE), "REGROUP_HEALTH": "0", **more}
+    return {"LD_LIBRARY_PATH": str(FAKE), **more}
 
 
 def look(regroup, job, name: str, member: int) -> dict[int, int]:
@@ -98,7 +98,6 @@ def test_an_agent_without_libcuda_lets_its_members_train_over_the_host(
     run = [
         "env",
         f"LD_LIBRARY_PATH={FAKE}",
-        "REGROUP_HEALTH=0",
         device_member,
         "device",
         STEPS,

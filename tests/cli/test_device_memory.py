@@ -22,7 +22,7 @@ def device_member() -> str:
 
 
 def env(**more: str) -> dict[str, str]:
-    return {"LD_LIBRARY_PATH": str(FAKE), "REGROUP_HEALTH": "0", **more}
+    return {"LD_LIBRARY_PATH": str(FAKE), **more}
 
 
 def digests(job) -> set[str]:

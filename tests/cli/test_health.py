@@ -36,7 +36,7 @@ def machine(tmp_path) -> tuple[str, ...]:
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     gpus = [f"gpu {n} at=numa:0 model=H100 arch=sm90 uuid={u}" for n, u in enumerate(UUIDS)]
     path.write_text("\n".join(["cpu amd", f"numa 0 cpus={cores}", *gpus]) + "\n")
-    return ("--shards", "6", "--placement", "best", "--topology", str(path))
+    return ("--health", "--shards", "6", "--placement", "best", "--topology", str(path))
 
 
 def program(member: str, leaf_ms: str = "0") -> list[str]:
@@ -45,7 +45,7 @@ def program(member: str, leaf_ms: str = "0") -> list[str]:
 
 def fakes(**more: str) -> dict[str, str]:
     libraries = os.pathsep.join([str(FAKE), str(FAKE.parent / "nvml")])
-    return env(LD_LIBRARY_PATH=libraries, REGROUP_HEALTH="1", **more)
+    return env(LD_LIBRARY_PATH=libraries, **more)
 
 
 def assert_same_bits(job, regroup, member: str) -> None:
@@ -92,7 +92,7 @@ def test_no_healthy_gpu_is_refused(regroup, device_member, machine):
 
 
 def test_members_that_share_a_healthy_gpu_are_not_refused(regroup, device_member):
-    words = elastic("3:3", "--shards", "6")
+    words = elastic("3:3", "--health", "--shards", "6")
     job = regroup.run(*words, *program(device_member), env=fakes())
     assert_same_bits(job, regroup, device_member)
     assert refusals(job) == {}
@@ -115,7 +115,7 @@ def test_without_another_gpu_the_job_goes_on_with_those_it_has(regroup, device_m
 
 
 def test_without_a_healthy_gpu_the_job_ends_with_the_reason(regroup, device_member):
-    words = elastic("1:2", "--shards", "6", initial=2)
+    words = elastic("1:2", "--health", "--shards", "6", initial=2)
     bad = fakes(SETTINGS_0="wrong_product=1")
     job = regroup.run(*words, *program(device_member), env=bad)
     assert job.wait() == 1
@@ -127,7 +127,7 @@ def test_without_a_healthy_gpu_the_job_ends_with_the_reason(regroup, device_memb
 
 
 def test_without_checks_nobody_is_refused(regroup, device_member, machine):
-    words = elastic("2:2", *machine, "--health", "off")
+    words = elastic("2:2", *machine[1:])
     bad = fakes(SETTINGS_0="wrong_product=1", SETTINGS_1="wrong_product=1")
     job = regroup.run(*words, *program(device_member), env=bad)
     assert_same_bits(job, regroup, device_member)

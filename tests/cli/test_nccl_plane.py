@@ -29,7 +29,6 @@ class Fake:
         return {
             "LD_LIBRARY_PATH": f"{library}:{FAKE}",
             "REGROUP_FAKE_NCCL": f"folder={self.folder};{faults}",
-            "REGROUP_HEALTH": "0",
             **more,
         }
 

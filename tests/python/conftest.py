@@ -61,5 +61,4 @@ def fake_gpu() -> dict[str, str]:
     return {
         "REGROUP_FAKE_DEVICE": "1",
         "LD_LIBRARY_PATH": str(library),
-        "REGROUP_HEALTH": "0",  # tests/cli/test_health.py has the checks
     }

@@ -286,9 +286,7 @@ TEST(Options, ChecksOfGpusAreAsTheEnvironmentSaysUnlessAskedFor) {
     return job.ok() ? job->job.apps.at(0).environment.at("REGROUP_HEALTH") : "";
   };
   EXPECT_EQ(health_of({"-np", "1:2", "p"}), "of the user");
-  EXPECT_EQ(health_of({"-np", "1:2", "--health", "off", "p"}), "0");
-  EXPECT_EQ(health_of({"-np", "1:2", "--health", "off", "--health=on", "p"}), "1");
-  EXPECT_THAT(why_refused({"-np", "1:2", "--health", "often", "p"}), testing::HasSubstr("often"));
+  EXPECT_EQ(health_of({"-np", "1:2", "--health", "p"}), "1");
 }
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
