@@ -488,7 +488,7 @@ def sequence(optimizer):
         (sequence, "base_lrs"),
         (lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=9), "base_lrs"),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o, min_lr=[0.01]), "min_lrs"),
-        (lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0), ""),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o, "min", 0.1, 0), ""),
         (lambda o: lr_scheduler.StepLR(o, 1), ""),
     ],
 )
