@@ -155,9 +155,10 @@ class Store final : public CheckpointStore {
       REGROUP_ASSIGN_OR_RETURN(auto read, read_part(part_path(stage, writer)));
       parts.push_back(std::move(read));
     }
+    const Packs packs = packs_of(parts);  // settle may remove pieces; the files stay as they are
     if (options_.settle) REGROUP_RETURN_IF_ERROR(options_.settle(parts));
     REGROUP_ASSIGN_OR_RETURN(auto whole, merge(std::move(parts)));
-    REGROUP_RETURN_IF_ERROR(add_view(stage, &whole));
+    REGROUP_RETURN_IF_ERROR(add_view(stage, packs, &whole));
     for (std::uint32_t writer = 0; !own && writer < part.writers; ++writer)
       REGROUP_RETURN_IF_ERROR(remove_all(part_path(stage, writer)));
     return commit_stage(directory_, stage, whole);

@@ -36,41 +36,15 @@ void select(const SpaceHandle& space, const Box& box) {
                       dims_of(box.count).data(), nullptr);
 }
 
-// The begin and end of each dataset of packed pieces.
-class Packs {
- public:
-  explicit Packs(const Manifest& manifest) {
-    for (const Tensor& tensor : manifest.tensors) {
-      for (const Piece& piece : tensor.pieces) {
-        if (!packed(piece)) continue;
-        auto& extent =
-            extents_.try_emplace({piece.file, piece.dataset}, piece.range.offset, 0).first->second;
-        extent.first = std::min(extent.first, piece.range.offset);
-        extent.second = std::max(extent.second, piece.range.offset + piece.range.bytes);
-      }
-    }
-  }
-  static bool packed(const Piece& piece) { return piece.dataset.starts_with(kPackedName); }
-  // The data space of the piece's dataset, with the elements of the piece selected.
-  [[nodiscard]] SpaceHandle source(const Piece& piece, std::uint64_t size) const {
-    if (!packed(piece)) return space_of(piece.box.count);
-    const auto& [begin, end] = extents_.at({piece.file, piece.dataset});
-    SpaceHandle space = space_of({(end - begin) / size});
-    select(space, {{(piece.range.offset - begin) / size}, {piece.range.bytes / size}});
-    return space;
-  }
-
- private:
-  std::map<std::pair<std::uint32_t, std::string>, std::pair<std::uint64_t, std::uint64_t>> extents_;
-};
+bool packed(const Piece& piece) { return piece.dataset.starts_with(kPackedName); }
 
 class View {
  public:
-  View(const FileHandle& file, std::string folder, const Manifest& manifest)
+  View(const FileHandle& file, std::string folder, const Packs& packs, const Manifest& manifest)
       : file_(file),
         folder_(std::move(folder)),
         manifest_(manifest),
-        packs_(manifest),
+        packs_(packs),
         creation_(H5Pcreate(H5P_DATASET_CREATE)) {
     H5Pset_obj_track_times(creation_.get(), false);
     H5Pset_fill_time(creation_.get(), H5D_FILL_TIME_NEVER);
@@ -78,7 +52,7 @@ class View {
 
   Status add(const Tensor& tensor) {
     if (tensor.shape.empty() || bytes_of(tensor) < kPacked) return add_copy(tensor);
-    const bool linked = tensor.pieces.size() == 1 && !Packs::packed(tensor.pieces[0]);
+    const bool linked = tensor.pieces.size() == 1 && !packed(tensor.pieces[0]);
     if (linked && virtual_ >= kMostVirtual) return add_link(tensor);
     ++virtual_;
     return add_virtual(tensor);
@@ -91,7 +65,7 @@ class View {
       if (piece.range.bytes == 0) continue;
       const SpaceHandle target = space_of(tensor.shape);
       select(target, piece.box);
-      const SpaceHandle source = packs_.source(piece, *size_of_dtype(tensor.dtype));
+      const SpaceHandle source = source_of(piece, *size_of_dtype(tensor.dtype));
       if (H5Pset_virtual(creation_.get(), target.get(), file_of(piece).c_str(),
                          piece.dataset.c_str(), source.get()) < 0)
         return failed("H5Pset_virtual", base::escaped(tensor.name));
@@ -167,6 +141,14 @@ class View {
     return space_->second.get();
   }
 
+  // The data space of the piece's dataset, with the elements of the piece selected.
+  [[nodiscard]] SpaceHandle source_of(const Piece& piece, std::uint64_t size) const {
+    if (!packed(piece)) return space_of(piece.box.count);
+    const auto& [begin, end] = packs_.at({file_of(piece), piece.dataset});
+    SpaceHandle space = space_of({(end - begin) / size});
+    select(space, {{(piece.range.offset - begin) / size}, {piece.range.bytes / size}});
+    return space;
+  }
   [[nodiscard]] const std::string& file_of(const Piece& piece) const {
     return manifest_.files[piece.file].name;
   }
@@ -174,7 +156,7 @@ class View {
   const FileHandle& file_;
   const std::string folder_;
   const Manifest& manifest_;
-  const Packs packs_;
+  const Packs& packs_;
   PropertyHandle creation_;
   StoredTypes types_;
   std::optional<std::pair<Shape, SpaceHandle>> space_;
@@ -186,13 +168,14 @@ class View {
   std::size_t virtual_ = 0;
 };
 
-Status write_view(const std::string& path, const std::string& folder, const Manifest& manifest) {
+Status write_view(const std::string& path, const std::string& folder, const Packs& packs,
+                  const Manifest& manifest) {
   // V110 is the first format with virtual datasets. Without any, the oldest format takes half the
   // time, but has no checksums.
   const bool many = manifest.tensors.size() > kMostVirtual;
   REGROUP_ASSIGN_OR_RETURN(
       auto created, create_file(path, many ? H5F_LIBVER_EARLIEST : H5F_LIBVER_V110, kNoAlignment));
-  View view(created, folder, manifest);
+  View view(created, folder, packs, manifest);
   for (const Tensor& tensor : manifest.tensors) REGROUP_RETURN_IF_ERROR(view.add(tensor));
   return created.close() ? Status() : failed("H5Fclose", path);
 }
@@ -212,9 +195,27 @@ base::Result<Range> sum(int fd, const std::string& path) {
 
 }  // namespace
 
-Status add_view(const std::string& folder, Manifest* manifest) {
+Packs packs_of(std::span<const Manifest> parts) {
+  Packs out;
+  for (const Manifest& part : parts) {
+    for (const Tensor& tensor : part.tensors) {
+      for (const Piece& piece : tensor.pieces) {
+        if (!packed(piece) || piece.file >= part.files.size()) continue;  // merge() refuses these
+        const Range& range = piece.range;
+        auto& [begin, end] =
+            out.try_emplace({part.files.at(piece.file).name, piece.dataset}, range.offset, 0)
+                .first->second;
+        begin = std::min(begin, range.offset);
+        end = std::max(end, range.offset + range.bytes);
+      }
+    }
+  }
+  return out;
+}
+
+Status add_view(const std::string& folder, const Packs& packs, Manifest* manifest) {
   const std::string path = fmt::format("{}/{}", folder, kViewName);
-  REGROUP_RETURN_IF_ERROR(write_view(path, folder, *manifest));
+  REGROUP_RETURN_IF_ERROR(write_view(path, folder, packs, *manifest));
   REGROUP_ASSIGN_OR_RETURN(auto file, open_file(path, O_RDWR));
   REGROUP_RETURN_IF_ERROR(sync(file.get(), path));
   REGROUP_ASSIGN_OR_RETURN(auto range, sum(file.get(), path));

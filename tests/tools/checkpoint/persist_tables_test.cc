@@ -2,13 +2,18 @@
 #include "tools/persist/tables.h"
 
 #include <gtest/gtest.h>
+#include <hdf5.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <map>
+#include <numeric>
 
 #include "checkpoint/box.h"
+#include "checkpoint/directory.h"
+#include "checkpoint/hdf5/factory.h"
 #include "checkpoint/manifest.h"
 #include "tools/persist/join.h"
 
@@ -168,6 +173,65 @@ TEST(TablesJoin, MakesTensorsOfAllStoresAndLeavesOutWhatOneDoesNotHave) {
   EXPECT_TRUE(std::ranges::none_of(whole->tensors, [](const checkpoint::Tensor& tensor) {
     return tensor.name.starts_with("early");
   }));
+}
+
+// Small pieces of a type share a dataset of their file, also with those of a table that is left
+// out.
+TEST(TablesJoin, TheViewHasTheValuesOfSmallPiecesBesideThoseOfATableThatIsLeftOut) {
+  std::string directory = (std::filesystem::temp_directory_path() / "tables-join-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(directory.data()), nullptr);
+  constexpr std::size_t kRows = 40;  // of each store: 320 bytes of values
+  std::vector<TablesImage> images;
+  images.reserve(2);  // a copy's pieces would be those of the original
+  for (std::uint64_t store = 0; store < 2; ++store) {
+    std::vector<std::uint64_t> positions(kRows);
+    std::iota(positions.begin(), positions.end(), store * 100);
+    std::vector<float> values(2 * kRows);
+    std::iota(values.begin(), values.end(), static_cast<float>(2 * kRows * store));
+    const PositionRange range = store == 0 ? PositionRange{0, 99} : PositionRange{100, ~0ULL};
+    std::vector<RangeCopy> copies;
+    copies.push_back(rows_of(range, std::move(positions)));
+    std::memcpy(copies[0].values.data(), values.data(), values.size() * sizeof(float));
+    if (store == 1)
+      copies.push_back(initial_copy({.name = "early", .rows = 10}, PositionRange{0, 9}, 7));
+    images.push_back(image_of(std::move(copies)));
+  }
+  const auto join = TablesJoin::of(std::vector{ranges_text(images[0]), ranges_text(images[1])});
+  ASSERT_TRUE(join.ok()) << join.status().to_string();
+  ASSERT_TRUE(join->left_out());
+  checkpoint::CheckpointPart part{.uuid = "u", .writers = 3};
+  part.about.step = 7;
+  part.about.content = checkpoint::Content::kTables;
+  checkpoint::hdf5::WriteOptions options;
+  options.commits = false;
+  options.settle = [&](std::vector<checkpoint::Manifest>& parts) { return join->settle(parts); };
+  const auto store = checkpoint::hdf5::make_store(directory, options);
+  for (TablesImage& image : images) {
+    std::erase_if(image.pieces, [](const auto& piece) { return piece.name == kSpecsName; });
+    part.pieces = image.pieces;
+    ASSERT_EQ(store->write(part).to_string(), base::Status().to_string());
+    ++part.writer;
+  }
+  const std::string specs = to_json(join->specs());
+  part.pieces = {{kSpecsName,
+                  "uint8",
+                  {specs.size()},
+                  checkpoint::whole({specs.size()}),
+                  std::as_bytes(std::span(specs))}};
+  ASSERT_EQ(store->write(part).to_string(), base::Status().to_string());
+  ASSERT_EQ(store->commit(part).to_string(), base::Status().to_string());
+  const std::string view = checkpoint::path_of_step(directory, 7) + "/model.h5";
+  const hid_t file = H5Fopen(view.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  ASSERT_GE(file, 0);
+  const hid_t dataset = H5Dopen2(file, "users@2Fvalues", H5P_DEFAULT);
+  ASSERT_GE(dataset, 0);
+  std::vector<float> read(4 * kRows, -1), expected(4 * kRows);
+  std::iota(expected.begin(), expected.end(), 0.0F);
+  EXPECT_GE(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, read.data()), 0);
+  EXPECT_EQ(read, expected);
+  H5Dclose(dataset);
+  H5Fclose(file);
+  std::filesystem::remove_all(directory);
 }
 
 TEST(TablesJoin, RefusesPartsThatDoNotFit) {
