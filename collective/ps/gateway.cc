@@ -179,6 +179,9 @@ class Session {
       case RequestKind::kClaimLeaf:
         return claim_leaf(request);
       case RequestKind::kBeginLeaf:
+        // Errors of a leaf that was abandoned are none of this one.
+        pushes_.clear();
+        failed_.clear();
         return client_->begin_leaf({request.step, request.leaf}).ok();
       case RequestKind::kEndLeaf:
         return answer(request, client_->end_leaf(client_->deadline()));

@@ -461,6 +461,10 @@ base::Result<std::optional<Leaf>> Client::Partitioned::begin_leaf(const Steps& s
   leaf_ = leaf;
   leaf_begun_ = RealPolicy::now();
   leaf_failed_ = {};
+  // Of a leaf that was abandoned: its errors are none of this one.
+  pushes_.clear();
+  failed_.clear();
+  unreported_ = {};
   return leaf_;
 }
 

@@ -57,15 +57,15 @@ class Hosts {
     return mapped_.back().lanes.header().steps;
   }
   // Client `number` is on host `number` % (count() + 1), the last of which has no store.
-  [[nodiscard]] std::vector<ClientOptions> list(std::uint64_t number,
-                                                std::int64_t leaves = kLeaves) const {
+  [[nodiscard]] std::vector<ClientOptions> list(std::uint64_t number, std::int64_t leaves = kLeaves,
+                                                std::chrono::nanoseconds deadline = kLong) const {
     std::vector<ClientOptions> out;
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
       const bool here = number % (hosts_.size() + 1) == i;
       out.push_back(
           {.memory = here ? to_text(hosts_[i]->served.memory.get()) : to_text(hosts_[i]->address),
            .client = number,
-           .deadline = kLong,
+           .deadline = deadline,
            .consistency = sync_of(leaves),
            .name = fmt::format("worker {}", number)});
     }
@@ -298,6 +298,38 @@ TEST_F(PsPartitionedSync, LeavesOfAStoppedClientAreComputedByOthers) {
   EXPECT_EQ(stopped->clock(), 1U);
   EXPECT_EQ(pull<std::int64_t>(*stopped, table, {0, 5, 99}, 1),
             (std::vector<std::int64_t>{1, 1, kLeaves}));
+}
+
+// A store's server stands, so pushes of a leaf, and its end, reach their deadlines. Errors that the
+// gateway notes of them are not those of the leaf that begins again.
+TEST_F(PsPartitionedSync, ALeafThatBeginsAgainHasNoErrorsOfTheAttemptBefore) {
+  Hosts hosts({1, 1});
+  auto attached = Client::attach(hosts.list(2, 1, 2s));
+  ASSERT_TRUE(attached.ok()) << attached.status().to_string();
+  Client& client = **attached;
+  const Table table = open(client, counts_of(64));
+  const std::vector<std::int64_t> ids = up_to(64);
+  const auto push = [&] {
+    return client.push(table, ids, bytes_of(ones_of(ids.size() * 64))).status();
+  };
+  ASSERT_EQ(*client.next_leaf(), (Leaf{0, 0}));
+  hosts.server(0).stop();
+  base::Status status;
+  for (int begun = 0; status.ok() && begun < 100'000; ++begun) status = push();
+  ASSERT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+  EXPECT_EQ(client.next_leaf().code(), Code::kDeadlineExceeded);
+  hosts.server(0).signal(SIGCONT);
+  for (const base::TimePoint end = in(kLong); client.clock() == 0;) {
+    ASSERT_LT(in(0s), end) << "the step does not end";
+    const auto leaf = client.next_leaf();
+    if (leaf.code() == Code::kDeadlineExceeded) continue;
+    ASSERT_TRUE(leaf.ok()) << leaf.status().to_string();
+    if (!*leaf) break;
+    if (const base::Status pushed = push(); pushed.code() != Code::kDeadlineExceeded) {
+      ASSERT_TRUE(pushed.ok()) << pushed.to_string();
+    }
+  }
+  EXPECT_EQ(pull<std::int64_t>(client, table, {5}, 64), ones_of(64));
 }
 
 TEST_F(PsPartitionedSync, WhatIsNotForItIsRefused) {
