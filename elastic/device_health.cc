@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "collective/cuda/product_kernel.h"
 #include "elastic/device_stream.h"
 #include "elastic/nvml_faults.h"
@@ -34,13 +35,28 @@ constexpr std::uint32_t kMostRounds = 1U << 14;  // of a launch: some 50 ms
 // Rounds that were launched, of each of the inputs.
 using Rounds = std::array<std::uint32_t, kProductInputs>;
 
-// What `rounds` add to the word of each thread of a block.
-std::vector<std::uint32_t> expected_words(const Rounds& rounds) {
-  std::vector<std::uint32_t> out(kProductThreads);
-  for (std::uint32_t thread = 0; thread < kProductThreads; ++thread) {
-    for (std::uint32_t number = 0; number < kProductInputs; ++number)
-      out[thread] += rounds[number] * collective::cuda::Product::word(thread, number);
+// CRC32C of words_of_inputs(), as other processors have computed it.
+constexpr std::uint32_t kWordsDigest = 0x5b4185a3;
+
+// The words of all threads for the first of the inputs, then those for the next.
+std::vector<std::uint32_t> words_of_inputs() {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t number = 0; number < kProductInputs; ++number) {
+    for (std::uint32_t thread = 0; thread < kProductThreads; ++thread)
+      out.push_back(collective::cuda::Product::word(thread, number));
   }
+  return out;
+}
+
+// What `rounds` add to the word of each thread of a block. An error: this processor has wrong bits
+// itself, or the program has changed its rounding mode.
+base::Result<std::vector<std::uint32_t>> expected_words(const Rounds& rounds) {
+  const std::vector<std::uint32_t> words = words_of_inputs();
+  if (base::crc32c(std::as_bytes(std::span(words))) != kWordsDigest)
+    return Status(base::Code::kDataLoss, "the processor computes another product");
+  std::vector<std::uint32_t> out(kProductThreads);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    out[i % kProductThreads] += rounds[i / kProductThreads] * words[i];
   return out;
 }
 
@@ -59,7 +75,7 @@ class Check {
   // Takes the inputs by turns, so that a launch goes on where the last one ended.
   [[nodiscard]] Status compute(const DeviceKernels& kernels, Rounds& done) const;
   [[nodiscard]] std::string wrong_blocks(std::span<const std::uint32_t> words,
-                                         const Rounds& rounds) const;
+                                         const std::vector<std::uint32_t>& expected) const;
 
   const DeviceStream& stream_;
   const Driver& driver_;
@@ -80,7 +96,8 @@ Status Check::product(const DeviceKernels& kernels, std::vector<std::string>& ou
   Rounds done{};
   REGROUP_RETURN_IF_ERROR(compute(kernels, done));
   REGROUP_RETURN_IF_ERROR(stream_.copy_to_host(std::as_writable_bytes(std::span(words)), sums_));
-  if (std::string fault = wrong_blocks(words, done); !fault.empty())
+  REGROUP_ASSIGN_OR_RETURN(const auto expected, expected_words(done));
+  if (std::string fault = wrong_blocks(words, expected); !fault.empty())
     out.push_back(std::move(fault));
   return {};
 }
@@ -100,8 +117,8 @@ Status Check::compute(const DeviceKernels& kernels, Rounds& done) const {
   return {};
 }
 
-std::string Check::wrong_blocks(std::span<const std::uint32_t> words, const Rounds& rounds) const {
-  const std::vector<std::uint32_t> expected = expected_words(rounds);
+std::string Check::wrong_blocks(std::span<const std::uint32_t> words,
+                                const std::vector<std::uint32_t>& expected) const {
   const std::size_t blocks = words.size() / kProductThreads;
   std::size_t wrong = 0, first = 0;
   for (std::size_t block = blocks; block-- > 0;) {

@@ -20,6 +20,8 @@ namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(200);  // polls without sleeping for as long
 constexpr auto kSleep = std::chrono::microseconds(50);
+// What a poll counts at most: while the process is stopped, nobody waits.
+constexpr base::Duration kLongestPoll = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -130,11 +132,13 @@ Status DeviceStream::wait(const char* what) const {
 }
 
 Status DeviceStream::wait(collective::cuda::DriverEvent event, const char* what) const {
-  const auto begin = std::chrono::steady_clock::now();
-  for (;;) {
+  base::Duration waited{};
+  for (auto last = std::chrono::steady_clock::now();;) {
+    const auto now = std::chrono::steady_clock::now();
+    waited += std::min<base::Duration>(now - last, kLongestPoll);
+    last = now;
     const DriverResult result = driver_.event_query(event);
     if (result != DriverResult::kNotReady) return check(result, what);
-    const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited > deadline_) {
       answers_ = false;
       return base::deadline_exceeded(

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -110,8 +111,11 @@ base::Result<Environment> read_environment() {
   int health = 0;
   REGROUP_RETURN_IF_ERROR(parse("REGROUP_HEALTH", 0, 1, &health));
   env.health = health != 0;
-  env.health_limit =
-      std::chrono::duration_cast<base::Duration>(env.health_limit * time_limit_factor());
+  std::uint32_t health_limit = 30;
+  REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_HEALTH_LIMIT", 1, 86400, &health_limit));
+  // A shorter limit may refuse a healthy GPU.
+  env.health_limit = std::chrono::duration_cast<base::Duration>(std::chrono::seconds(health_limit) *
+                                                                std::max(1.0, time_limit_factor()));
   return env;
 }
 

@@ -37,7 +37,8 @@ struct Environment {
   // REGROUP_NCCL_TIMEOUT, in seconds: of the start of a communicator of NCCL.
   std::uint32_t nccl_timeout = 30;
   bool health = false;  // REGROUP_HEALTH=1: the GPU of a member is checked
-  // Of a single wait for the GPU in that check: 30 s, times REGROUP_TIME_LIMIT_FACTOR.
+  // Of a single wait for the GPU in that check: REGROUP_HEALTH_LIMIT, times
+  // REGROUP_TIME_LIMIT_FACTOR if that is above 1.
   base::Duration health_limit = std::chrono::seconds(30);
 };
 

@@ -18,9 +18,10 @@ SCRIPT = (
     """
 number=${CUDA_VISIBLE_DEVICES#${CUDA_VISIBLE_DEVICES%?}}
 number=${number:-0}
-eval "settings=\\$SETTINGS_$number faults=\\$FAULTS_$number factor=\\$FACTOR_$number"
+eval "settings=\\$SETTINGS_$number faults=\\$FAULTS_$number limit=\\$LIMIT_$number factor=\\$FACTOR_$number"
 export REGROUP_FAKE_CUDA="uuid=PREFIX$number;$settings"
 [ -z "$faults" ] || export REGROUP_FAKE_CUDA_FAULTS="$faults"
+[ -z "$limit" ] || export REGROUP_HEALTH_LIMIT="$limit"
 [ -z "$factor" ] || export REGROUP_TIME_LIMIT_FACTOR="$factor"
 exec "$0" "$@"
 """
@@ -65,7 +66,7 @@ def refusals(job) -> dict[int, str]:
         ({"SETTINGS_0": "wrong_product=1"}, WRONG),
         # Its first work is the program's, the second clears memory for the product.
         (
-            {"FAULTS_0": "at=3 hang", "FACTOR_0": "0.15"},
+            {"FAULTS_0": "at=3 hang", "LIMIT_0": "4"},
             r"GPU 0: the fixed product: not done after \d+ s",
         ),
         ({"REGROUP_FAKE_NVML": f"{UUIDS[0]} failed=1"}, "a remap of a memory row failed"),
@@ -85,6 +86,7 @@ def test_no_healthy_gpu_is_refused(regroup, device_member, machine):
     were remapped."""
     words = elastic("3:3", *machine)
     faults = {"SETTINGS_0": "mig=1", "FAULTS_1": "at=1 slow=20"}
+    faults["FACTOR_1"] = "0.01"  # shortens no limit of the check
     faults["REGROUP_FAKE_NVML"] = f"{UUIDS[2]} ecc=3; {UUIDS[2]} pending=1; {UUIDS[2]} action=3"
     job = regroup.run(*words, *program(device_member), env=fakes(**faults))
     assert_same_bits(job, regroup, device_member)

@@ -3,9 +3,14 @@
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cfenv>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "base/values.h"
@@ -62,6 +67,20 @@ TEST(DeviceHealth, WrongBitsAreAFault) {
       "wrong_product=1");
 }
 
+// A program may have changed the rounding of its thread, and a processor may be faulty: then what
+// the GPU computed is not known as wrong.
+TEST(DeviceHealth, WrongBitsOfTheProcessorAreNoFaultOfTheGpu) {
+  in_process(
+      [] {
+        const Gpu gpu;
+        ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+        const auto found = check_device(0, gpu.stream, nullptr, kLong);
+        ASSERT_TRUE(found);
+        EXPECT_THAT(found->faults, IsEmpty());
+      },
+      "wrong_product=1");
+}
+
 // The second work is the first launch.
 TEST(DeviceHealth, NoAnswerOnAnIdleStreamIsAFault) {
   in_process(
@@ -83,6 +102,35 @@ TEST(DeviceHealth, ABusyProgramIsNoFault) {
     EXPECT_FALSE(check_device(0, gpu.stream, nullptr, milliseconds(200)));
     hold.release();
     const auto found = check_device(0, gpu.stream, nullptr, kLong);
+    ASSERT_TRUE(found);
+    EXPECT_THAT(found->faults, IsEmpty());
+  });
+}
+
+// Another process stops this one for longer than the limit, while it waits.
+void stop_for(std::chrono::seconds time) {
+  const pid_t stopped = ::getpid(), stopper = ::fork();
+  if (stopper == 0) {
+    ::usleep(500'000);
+    ::kill(stopped, SIGSTOP);
+    ::sleep(static_cast<unsigned>(time.count()));
+    ::kill(stopped, SIGCONT);
+    ::_exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(stopper, &status, 0), stopper);
+}
+
+TEST(DeviceHealth, AMemberThatWasStoppedIsNoFaultOfTheGpu) {
+  in_process([] {
+    const Gpu gpu;
+    Hold hold(gpu, gpu.stream);
+    std::thread stopper([&] {
+      stop_for(2 * kShort);
+      hold.release();
+    });
+    const auto found = check_device(0, gpu.stream, nullptr, kShort);
+    stopper.join();
     ASSERT_TRUE(found);
     EXPECT_THAT(found->faults, IsEmpty());
   });
