@@ -270,7 +270,9 @@ proto::Body Coordinator::answer(const proto::Body& request) {
 }
 
 RequestTerms Coordinator::request_terms() const {
-  return {policy_, size_, members_, launch_.joined(), world_.generation > 0};
+  std::uint32_t lost = 0;
+  for (const auto& [id, node] : nodes_.all()) lost += node.lost;
+  return {policy_, size_, members_, launch_.joined(), world_.generation > 0, lost};
 }
 
 proto::Reply Coordinator::resize(std::uint32_t members) {

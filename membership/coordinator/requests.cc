@@ -28,9 +28,10 @@ std::optional<proto::Reply> check_resize(const RequestTerms& terms, std::uint32_
                                policy.min, base::counted(policy.max, "member"), policy.min,
                                policy.max));
   }
-  if (members > terms.size.capacity() && !policy.grows) {
-    return refused(fmt::format("resize {}: the allocation has {}", members,
-                               base::counted(terms.size.capacity(), "slot")));
+  const std::uint32_t capacity = terms.size.capacity() + terms.lost;
+  if (members > capacity && !policy.grows) {
+    return refused(
+        fmt::format("resize {}: the allocation has {}", members, base::counted(capacity, "slot")));
   }
   if (terms.members.any_finished())
     return refused(fmt::format("resize {}: the job is finishing", members));

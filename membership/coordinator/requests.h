@@ -19,6 +19,7 @@ struct RequestTerms {
   const MemberTable& members;
   bool joined = false;     // a member has joined, so no further launch follows
   bool has_world = false;  // World 1 was formed
+  std::uint32_t lost = 0;  // slots, to refused GPUs: a resize forgets these
 };
 
 // Each check returns the reply to a request that changes nothing, because it is refused or its

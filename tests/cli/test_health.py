@@ -18,7 +18,8 @@ SCRIPT = (
     """
 number=${CUDA_VISIBLE_DEVICES#${CUDA_VISIBLE_DEVICES%?}}
 number=${number:-0}
-eval "settings=\\$SETTINGS_$number faults=\\$FAULTS_$number limit=\\$LIMIT_$number factor=\\$FACTOR_$number"
+eval "settings=\\$SETTINGS_$number faults=\\$FAULTS_$number"
+eval "limit=\\$LIMIT_$number factor=\\$FACTOR_$number"
 export REGROUP_FAKE_CUDA="uuid=PREFIX$number;$settings"
 [ -z "$faults" ] || export REGROUP_FAKE_CUDA_FAULTS="$faults"
 [ -z "$limit" ] || export REGROUP_HEALTH_LIMIT="$limit"

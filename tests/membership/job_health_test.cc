@@ -79,7 +79,7 @@ TEST_F(HealthTest, AHealthyGpuIsNeverRefused) {
 
 TEST_F(HealthTest, TheReplacementStartsOnceTheRefusedProcessHasEnded) {
   SimJob& job = begin_with_a_refused_newcomer();
-  pass_unreaped(std::chrono::seconds(50));
+  pass_unreaped(std::chrono::seconds(8));
   EXPECT_FALSE(job.members.contains(4));
   ASSERT_TRUE(job.steady(2, 4));
   EXPECT_TRUE(job.members.contains(4));
@@ -88,7 +88,7 @@ TEST_F(HealthTest, TheReplacementStartsOnceTheRefusedProcessHasEnded) {
 
 TEST_F(HealthTest, ARefusedProcessThatDoesNotEndKeepsNoOtherFromStarting) {
   SimJob& job = begin_with_a_refused_newcomer();
-  pass_unreaped(std::chrono::seconds(70));
+  pass_unreaped(std::chrono::seconds(15));
   EXPECT_TRUE(job.members.contains(4));
   ASSERT_TRUE(job.steady(2, 4));
   expect_success(job);

@@ -32,6 +32,9 @@ TEST_F(Requests, AResizeStaysWithinTheLimitsAndTheSlots) {
   EXPECT_EQ(said(check_resize(terms(), 1)), "resize 1: this job can have 2 to 6 members (-np 2:6)");
   EXPECT_EQ(said(check_resize(terms(), 7)), "resize 7: this job can have 2 to 6 members (-np 2:6)");
   EXPECT_EQ(said(check_resize(terms(), 5)), "resize 5: the allocation has 4 slots");
+  RequestTerms with_lost_slots = terms();
+  with_lost_slots.lost = 1;
+  EXPECT_EQ(said(check_resize(with_lost_slots, 5)), "");
   policy_.grows = true;
   EXPECT_EQ(said(check_resize(terms(), 5)), "") << "the allocator is asked for more";
   const proto::Reply reply = resized(5, 3);
