@@ -204,6 +204,7 @@ void RoleJob::on_lost(std::size_t host, const base::Status& why) {
   const bool store = host + 1 < stores();
   agent_.say(why.message() +
              (store ? ": ending the job, whose tables there are lost" : ": ending the job"));
+  if (store && checkpoints() != nullptr) checkpoints()->on_lost(why);
   agent_.terminate(1);
 }
 

@@ -116,6 +116,7 @@ void TableCheckpoints::finish(const std::function<void()>& then) {
   over_ = true;
   if (options_.plan.every == 0 || !ready()) return then();
   if (busy_) return now_.push_back([this, then](const auto&) { finish(then); });
+  if (lost_) return then();
   if (newest_has_base_) return save_last(then);
   asks_others_ = true;  // it may have to save then
   find_changes([this, then](bool changed) {
@@ -123,6 +124,12 @@ void TableCheckpoints::finish(const std::function<void()>& then) {
     if (busy_) return finish(then);
     changed ? save_last(then) : then();
   });
+}
+
+void TableCheckpoints::on_lost(const Status& why) {
+  if (options_.plan.every == 0 || !ready()) return;
+  lost_ = true;
+  unsaved_ = "the tables are not saved: " + why.message();
 }
 
 void TableCheckpoints::save_last(const std::function<void()>& then) {
@@ -165,9 +172,18 @@ void TableCheckpoints::on_part(const Status& status) {
   if (part_error_.ok()) part_error_ = status;
   if (--open_parts_ > 0) return;
   committed_ = false;  // the writer of this store's part has printed the step, too
-  // After an error: removes the parts that are there.
-  run({"join-tables"}, description(options_.part.of) + "\n",
-      [this](const Status& joined) { on_written(part_error_.ok() ? joined : part_error_); });
+  join();
+}
+
+// After an error: removes the parts that are there. A join that dies may have renamed the stage
+// before; there is nothing to remove then.
+void TableCheckpoints::join() {
+  run({"join-tables"}, description(options_.part.of) + "\n", [this](const Status& joined) {
+    if (joined.ok() || committed_ || !part_error_.ok())
+      return on_written(part_error_.ok() ? joined : part_error_);
+    part_error_ = joined;
+    join();
+  });
 }
 
 std::string TableCheckpoints::description(std::size_t writer) const {

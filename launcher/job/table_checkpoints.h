@@ -79,6 +79,9 @@ class TableCheckpoints {
   // Saves what has changed since the last checkpoint, if checkpoints are written. The job is over.
   void finish(const std::function<void()>& then);
 
+  // The host of another store is lost, so finish() has nothing that it could save.
+  void on_lost(const base::Status& why);
+
   // What finish() could not save, as a sentence; "" if all is saved.
   [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
   // The time that finish() may need.
@@ -94,6 +97,7 @@ class TableCheckpoints {
   void expect_sign();
   void write();
   void on_part(const base::Status& status);
+  void join();
   void on_written(const base::Status& status);
   void wait_period();
   void save_last(const std::function<void()>& then);
@@ -122,6 +126,7 @@ class TableCheckpoints {
   bool no_base_ = false;      // it has printed that no checkpoint of changes may follow
   bool busy_ = false;         // a checkpoint is being written
   bool over_ = false;         // finish() was called
+  bool lost_ = false;         // on_lost() was called
   bool asks_others_ = false;  // finish() does not know yet whether something has changed
   // Of several stores: parts that are being written, this store's and those of the others; the
   // first error; versions as those below, of the others.

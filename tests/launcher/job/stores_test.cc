@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -217,6 +219,54 @@ TEST(TableCheckpoints, NeedTimeAtTheEndUntilOtherStoresSayThatNothingHasChanged)
   EXPECT_TRUE(over);
   EXPECT_EQ(checkpoints.still_needs(), base::Duration::zero());
   EXPECT_EQ(checkpoints.unsaved(), "");
+}
+
+TEST(TableCheckpoints, SaveNothingOnceTheHostOfAStoreIsLost) {
+  boost::asio::io_context loop;
+  TableCheckpointOptions options;
+  options.plan.every = 1;
+  options.part = {.number = 0, .of = 2, .shards = 2};
+  TableCheckpoints::Events events{[](const std::string&) {}, [] { return std::uint64_t{5}; }};
+  events.others.save = [](const auto&, const auto&) { FAIL() << "a store is lost"; };
+  events.others.version = [](const auto&) { FAIL() << "a store is lost"; };
+  TableCheckpoints checkpoints(loop, std::move(options), std::move(events));
+  checkpoints.others_began(7);
+  checkpoints.on_lost(base::unavailable("host b is lost"));
+  bool over = false;
+  checkpoints.finish([&] { over = true; });
+  EXPECT_TRUE(over);
+  EXPECT_EQ(checkpoints.unsaved(), "the tables are not saved: host b is lost");
+}
+
+// regroup-persist is a script, which dies when it should join parts.
+TEST(TableCheckpoints, RemoveThePartsOfAJoinThatDies) {
+  std::string folder = (std::filesystem::temp_directory_path() / "join-dies-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string program = folder + "/persist", told = folder + "/told";
+  std::ofstream(program) << "#!/bin/sh\nread text\n[ $1 = save-tables ] && echo 1 && exit\n"
+                         << "echo \"$text\" >> " << told << "\n"
+                         << "case $text in *'\"commit\":true'*) kill -9 $$ ;; esac\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  boost::asio::io_context loop;
+  TableCheckpointOptions options;
+  options.plan.every = 1;
+  options.program = program;
+  options.part = {.number = 0, .of = 2, .shards = 2};
+  TableCheckpoints::Events events{[](const std::string&) {}, [] { return std::uint64_t{5}; }};
+  events.others.save = [](const auto&, const auto& then) { then(std::uint64_t{7}); };
+  TableCheckpoints checkpoints(loop, std::move(options), std::move(events));
+  checkpoints.others_began(7);
+  std::optional<base::Result<std::string>> saved;
+  checkpoints.save([&](const base::Result<std::string>& answer) { saved = answer; });
+  ASSERT_TRUE(transport::run_until(
+      loop, [&] { return saved.has_value(); }, std::chrono::seconds(60)));
+  EXPECT_EQ(saved->status().message(), "regroup-persist: killed by signal 9");
+  std::ifstream file(told);
+  std::vector<bool> commits;
+  for (std::string line; std::getline(file, line);)
+    commits.push_back(json::parse(line)["commit"].get<bool>());
+  EXPECT_EQ(commits, (std::vector<bool>{true, false}));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
