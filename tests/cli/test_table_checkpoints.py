@@ -382,3 +382,22 @@ def test_checkpoints_of_other_jobs_and_too_little_memory_are_refused(regroup, tm
     other = regroup.run("-np", "1", "--checkpoint", str(tmp_path / "tables"), "true")
     assert other.process.returncode != 0
     assert "was made by a job with --ps-memory, this job is one without it" in other.err
+
+
+def test_parts_of_changes_are_not_joined_without_their_base(tmp_path):
+    (tmp_path / "LOCK").write_text("job test of nobody\n")
+    about = {"directory": str(tmp_path), "uuid": "test-1", "step": 2, "job": "test", "seed": 1}
+    about |= {"shards": 1, "keep_last": 3, "keep_every": 0, "base": 1, "writer": 1, "writers": 2}
+    ranges = {"tables": [], "ranges": {}, "changes": True, "step": 0}
+    stage = tmp_path / ".stage-2-test-1"
+    stage.mkdir()
+    (stage / "RANGES-0000").write_text(json.dumps(ranges))
+    done = subprocess.run(
+        [BIN / "regroup-persist", "join-tables"],
+        input=json.dumps(about | {"commit": True, "tensors": []}) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0 and "step-00000001" in done.stderr, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["LOCK"]

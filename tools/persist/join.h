@@ -37,6 +37,9 @@ class TablesJoin {
   // may follow.
   [[nodiscard]] bool left_out() const { return left_out_; }
 
+  // True if a part has only what has changed since the base.
+  [[nodiscard]] bool changes() const { return changes_; }
+
   // Puts the shapes and boxes of parts right, `parts[i]` that of store i, and says in all, in
   // further ones, too, whether they have all rows or what has changed since `base`. Tables that are
   // left out become bytes that belong to no tensor. kDataLoss: a part is not what its text says.

@@ -291,6 +291,11 @@ Status join_parts(persist::Description& what) {
     REGROUP_RETURN_IF_ERROR(checkpoint::remove_all(steps_path(what, writer)));
   }
   REGROUP_ASSIGN_OR_RETURN(const auto join, persist::TablesJoin::of(texts));
+  // The writers have seen the base, perhaps some time ago and on other hosts.
+  if (join.changes()) {
+    REGROUP_RETURN_IF_ERROR(
+        checkpoint::open_chain(checkpoint::path_of_step(what.directory, what.base)).status());
+  }
   what.writing.settle = [&](std::vector<checkpoint::Manifest>& parts) {
     return join.settle(parts, what.base);
   };
