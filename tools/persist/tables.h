@@ -44,7 +44,14 @@ struct TablesImage {
     std::uint64_t lsn = 0;
   };
   std::vector<SavedRange> ranges;
+
+  TablesImage() = default;
+  TablesImage(TablesImage&&) = default;
+  TablesImage& operator=(TablesImage&&) = default;
+  TablesImage(const TablesImage&) = delete;  // pieces point to what it owns
+  TablesImage& operator=(const TablesImage&) = delete;
 };
+
 // The tensors of copies, in any order, of all ranges of their tables. `others`: tables of which
 // nothing has changed.
 [[nodiscard]] TablesImage image_of(std::vector<collective::ps::RangeCopy> copies,
