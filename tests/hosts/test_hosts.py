@@ -108,10 +108,11 @@ def test_who_comes_by_ssh_is_not_at_the_home_of_the_user(hosts: Hosts):
 
 @pytest.mark.parametrize("folder", ["/dev/shm", "/run", "/tmp"])
 def test_folders_of_jobs_are_not_shared(hosts: Hosts, folder: str):
-    hosts[0].run(["touch", f"{folder}/mine"])
-    assert hosts[0].run(["ls", folder]).stdout.split().count("mine") == 1
-    assert "mine" not in hosts[1].run(["ls", folder]).stdout.split()
-    assert not Path(folder, "mine").exists()
+    mine = f"mine-{os.urandom(8).hex()}"
+    hosts[0].run(["touch", f"{folder}/{mine}"])
+    assert hosts[0].run(["ls", folder]).stdout.split().count(mine) == 1
+    assert mine not in hosts[1].run(["ls", folder]).stdout.split()
+    assert not Path(folder, mine).exists()
 
 
 def test_the_repository_is_shared(hosts: Hosts):
