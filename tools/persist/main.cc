@@ -59,6 +59,7 @@
 #include "base/job_signals.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "base/values.h"
 #include "checkpoint/chain.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
@@ -143,9 +144,12 @@ Status tell_committed(const persist::Description& what) {
 }
 
 // A new owner has removed leftover stages, perhaps before this one existed.
+std::string stage_of(const persist::Description& what) {
+  return checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid);
+}
+
 void remove_stage(const persist::Description& what) {
-  (void)checkpoint::remove_all(
-      checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid));
+  (void)checkpoint::remove_all(stage_of(what));
 }
 
 Status write(int fd) {
@@ -209,48 +213,48 @@ std::optional<persist::TablesBase> base_of(const persist::Description& what) {
 
 // Where a writer of one of several stores leaves ranges_text(), until the parts are joined.
 std::string ranges_path(const persist::Description& what, std::uint32_t writer) {
-  return fmt::format("{}/RANGES-{:04}",
-                     checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid),
-                     writer);
+  return fmt::format("{}/RANGES-{:04}", stage_of(what), writer);
 }
 
 std::string steps_path(const persist::Description& what, std::uint32_t writer) {
-  return fmt::format("{}/STEPS-{:04}",
-                     checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid),
-                     writer);
+  return fmt::format("{}/STEPS-{:04}", stage_of(what), writer);
+}
+
+// What the writer of store `writer` says: how many steps of mode sync that store has logged.
+base::Result<std::uint64_t> await_steps(const persist::Description& what, std::uint32_t writer,
+                                        std::chrono::steady_clock::time_point end) {
+  const std::string path = steps_path(what, writer);
+  while (true) {
+    const auto text = checkpoint::read_file(path, kLargest);
+    if (text.ok() && text->ends_with('\n')) {
+      std::uint64_t steps = 0;
+      if (!base::read_number(std::string_view(*text).substr(0, text->size() - 1), steps))
+        return base::data_loss(fmt::format("{}: expected a number", path));
+      return steps;
+    }
+    if (std::chrono::steady_clock::now() >= end) {
+      return base::deadline_exceeded(
+          fmt::format("steps of mode sync: the writer of store {} has not held them in {} s",
+                      writer, kStepsLimit.count()));
+    }
+    what.writing.moved();
+    std::this_thread::sleep_for(kLookForSteps);
+  }
 }
 
 // Tells the writers of the other stores how many steps of mode sync this one has logged, and waits
 // for what they say. Each holds the steps of its store then, so none logs more.
 base::Result<std::uint64_t> agree_on_steps(const persist::Description& what, std::uint64_t logged,
                                            bool wait) {
-  REGROUP_RETURN_IF_ERROR(checkpoint::make_folder(
-      checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid)));
+  REGROUP_RETURN_IF_ERROR(checkpoint::make_folder(stage_of(what)));
   REGROUP_RETURN_IF_ERROR(checkpoint::write_new_file(steps_path(what, what.part.writer),
                                                      fmt::format("{}\n", logged),
                                                      /*durable=*/false));
   std::uint64_t least = logged;
   const auto end = std::chrono::steady_clock::now() + kStepsLimit;
   for (std::uint32_t writer = 0; wait && writer + 1 < what.part.writers; ++writer) {
-    while (true) {
-      const auto text = checkpoint::read_file(steps_path(what, writer), kLargest);
-      if (text.ok() && text->ends_with('\n')) {
-        std::uint64_t steps = 0;
-        const char* const last = text->data() + text->size() - 1;
-        const auto read = std::from_chars(text->data(), last, steps);
-        if (read.ec != std::errc() || read.ptr != last)
-          return base::data_loss(fmt::format("{}: expected a number", steps_path(what, writer)));
-        least = std::min(least, steps);
-        break;
-      }
-      if (std::chrono::steady_clock::now() >= end) {
-        return base::deadline_exceeded(
-            fmt::format("steps of mode sync: the writer of store {} has not held them in {} s",
-                        writer, kStepsLimit.count()));
-      }
-      what.writing.moved();
-      std::this_thread::sleep_for(kLookForSteps);
-    }
+    REGROUP_ASSIGN_OR_RETURN(const std::uint64_t steps, await_steps(what, writer, end));
+    least = std::min(least, steps);
   }
   return least;
 }
@@ -265,8 +269,7 @@ Status save_part(persist::Description& what, persist::TablesImage& image) {
     return piece.name == persist::kSpecsName || piece.name == persist::kStepName;
   });
   what.part.pieces = std::move(image.pieces);
-  REGROUP_RETURN_IF_ERROR(checkpoint::make_folder(
-      checkpoint::stage_path(what.directory, what.part.about.step, what.part.uuid)));
+  REGROUP_RETURN_IF_ERROR(checkpoint::make_folder(stage_of(what)));
   REGROUP_RETURN_IF_ERROR(checkpoint::write_new_file(ranges_path(what, what.part.writer),
                                                      persist::ranges_text(image),
                                                      /*durable=*/true));
