@@ -5,6 +5,7 @@ regroup_torch registers it. docs/design/torch_backend.md.
 
 from __future__ import annotations
 
+import atexit
 import collections
 import fcntl
 import functools
@@ -72,7 +73,14 @@ def _load() -> str | None:
             torch.ops.load_library(str(_built()))
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         return f"{error}"
+    atexit.register(_begin_python_end, os.getpid())
     return None
+
+
+def _begin_python_end(process: int) -> None:
+    """Ends the threads of the binary that take the GIL. A child by fork has none of them."""
+    if os.getpid() == process:
+        torch.ops.regroup.begin_python_end()
 
 
 @functools.cache

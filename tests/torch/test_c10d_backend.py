@@ -36,6 +36,12 @@ def test_what_nobody_waits_for_advances_and_callbacks_may_wait(run_ranks, no_bin
     assert out.count("is right") == 2 * (12 if python else 11), out
 
 
+def test_a_program_may_end_while_a_thread_needs_the_gil(run_ranks):
+    """Python 3.11 unwinds such a thread; it aborted the process."""
+    out = run_ranks(2, "_exits.py")
+    assert out.count("the child's exit status is 0") == 2, out
+
+
 @pytest.mark.parametrize("words", [(), ("2",), ("1", "python")], ids=["1", "2 hosts", "python"])
 def test_a_group_goes_on_without_some_of_its_ranks(run_ranks, no_binary, words):
     """A group in Python says that it cannot."""

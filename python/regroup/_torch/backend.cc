@@ -360,11 +360,44 @@ class RegroupWork final : public Work {
   std::shared_ptr<Callbacks::Turn> turn_;      // null: it has no callbacks of Python code
 };
 
+// Keeps Python from ending while a thread of this backend may take the GIL: to free a tensor, or to
+// run a callback. Python unwinds a thread that asks for the GIL after the end has begun, and the
+// process aborts where a destructor asks.
+class PythonEnd {
+ public:
+  // Returns false if Python ends: the caller then frees no tensor and runs no callback. Otherwise
+  // Python does not end before leave().
+  static bool enter() {
+    const std::lock_guard lock(mutex_);
+    if (!ends_) ++inside_;
+    return !ends_;
+  }
+  static void leave() {
+    const std::lock_guard lock(mutex_);
+    --inside_;
+    left_.notify_all();
+  }
+  // Lets no thread enter from now on, and waits until those inside have left, at most 5 s: a
+  // callback may wait for something that never comes. The caller holds no GIL.
+  static void begin() {
+    std::unique_lock lock(mutex_);
+    ends_ = true;
+    left_.wait_for(lock, std::chrono::seconds(5), [] { return inside_ == 0; });
+  }
+
+ private:
+  inline static std::mutex mutex_;  // guards the rest
+  inline static std::condition_variable left_;
+  inline static int inside_ = 0;
+  inline static bool ends_ = false;
+};
+
 // Finishes operations for which no thread calls wait(), such as those whose future is awaited, and
 // completes the futures. One thread at a time polls the operations. It completes no future before
 // another thread can poll, since a callback may wait for an operation that is in progress. The
 // threads end when they are idle, or with the last operation after the backend was destroyed: the
-// destructor must not join a thread that needs the GIL.
+// destructor must not join a thread that needs the GIL. When Python ends, they end and free
+// nothing.
 class Completions {
  public:
   explicit Completions(std::shared_ptr<Callbacks> callbacks) {
@@ -419,6 +452,10 @@ class Completions {
       }
       --state->idle;
       if (!state->has_task()) return;
+      if (!PythonEnd::enter()) {
+        new std::shared_ptr<State>(state);  // never freed, as are the tensors of its operations
+        return;
+      }
       if (state->ready.empty()) {
         poll(*state, lock);
       } else {
@@ -431,6 +468,7 @@ class Completions {
         lock.lock();
         state->ready.splice(state->ready.end(), next);
       }
+      PythonEnd::leave();
       ++state->idle;
     }
   }
@@ -1412,4 +1450,5 @@ TORCH_LIBRARY(regroup, library) {
       "attach(__torch__.torch.classes.c10d.ProcessGroup group, int table, float seconds, str "
       "prefix, str host, bool as_gloo) -> ()",
       &attach);
+  library.def("begin_python_end() -> ()", &PythonEnd::begin);
 }
