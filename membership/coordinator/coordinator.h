@@ -172,6 +172,7 @@ class Coordinator {
   void end_hello();
   void end_hello_before_world_1();
   void decide_next();
+  void tell_held(const std::string& why);
   void make_room();
   void start_regroup(const std::string& why);
   [[nodiscard]] StateTransfers::Context transfer_context();
@@ -230,7 +231,8 @@ class Coordinator {
   ProgressWatch watch_;
   ProgressMeter meter_;
   Limits limits_;
-  std::string held_;  // why no World is formed, for status
+  std::string held_;        // why no World is formed, for status
+  bool held_said_ = false;  // in this regroup
   LastDecision decision_;
 
   Outbox outbox_;

@@ -70,16 +70,24 @@ void Coordinator::decide_next() {
   policy.min = least();
   const Verdict verdict = decide(now_, roster, policy);
   if (stage_ == Stage::kSteady) {
-    if (verdict.next || verdict.broken) start_regroup(verdict.why);
+    if (!verdict.next && !verdict.broken) return;
+    start_regroup(verdict.why);
+    if (!verdict.next) held_ = verdict.why;
   } else if (verdict.next) {
     held_.clear();
     form_world(*verdict.next, verdict.why);
   } else {
-    if (reported && held_.empty())
-      policy_.fixed ? outbox_.remember(verdict.why) : outbox_.note(verdict.why);
+    if (reported && !held_said_) tell_held(verdict.why);
     held_ = verdict.why;
     if (reported) make_room();
   }
+}
+
+// The history has the sentence already if the regroup began with it, which may say other seconds.
+void Coordinator::tell_held(const std::string& why) {
+  held_said_ = true;
+  if (held_.empty()) outbox_.remember(why);
+  if (!policy_.fixed) outbox_.say(why);
 }
 
 // Below min with every slot in use, a drained member makes room for its successor, provided that
@@ -139,6 +147,7 @@ void Coordinator::end_hello_before_world_1() {
 void Coordinator::start_regroup(const std::string& why) {
   stage_ = Stage::kRegrouping;
   held_.clear();
+  held_said_ = false;
   decision_.forget();
   round_.begin(awake_);
   for (auto& [id, r] : members_.edit_all())

@@ -28,8 +28,10 @@ void Outbox::finish(std::int32_t exit_code, const std::string& reason) {
   effects_.emplace_back(Done{exit_code, reason});
 }
 
+void Outbox::say(const std::string& sentence) { effects_.emplace_back(Say{sentence}); }
+
 void Outbox::note(const std::string& sentence) {
-  effects_.emplace_back(Say{sentence});
+  say(sentence);
   remember(sentence);
 }
 

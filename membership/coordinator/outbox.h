@@ -41,7 +41,9 @@ class Outbox {
   // Adds a sentence to the history, for `regroup status`, and journals it, unless it repeats the
   // newest one: a regroup begins and ends with the same reason. The newest kMostSentences are kept.
   void remember(const std::string& sentence);
-  // The same, after showing the sentence on the user's terminal, where it may repeat.
+  // Shows the sentence on the user's terminal, where it may repeat.
+  void say(const std::string& sentence);
+  // Both.
   void note(const std::string& sentence);
   [[nodiscard]] const std::deque<JobEvent>& history() const { return history_; }
 

@@ -1,6 +1,8 @@
 // A running job: kills, joins, notices, resizes, finish. Members move in turn.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/membership/job_fixture.h"
@@ -124,6 +126,25 @@ TEST_F(JobTest, Fault6_BelowMinHoldsThenFails) {
   EXPECT_GE(job.now - before, seconds(30));
   EXPECT_LE(job.now - before, seconds(32));
   EXPECT_EQ(job.worlds.size(), 1U);
+}
+
+TEST_F(JobTest, HistoryTellsOnceThatTheStateIsHeld) {
+  SimOptions options = never_replaced();
+  options.policy.min = 3;
+  SimJob& job = start(std::move(options));
+  ASSERT_TRUE(job.reach(2));
+  job.kill(0);
+  job.bury();
+  while (job.deliver_to_coordinator()) {
+  }
+  job.pass(seconds(2));  // the sentence says other seconds once the reports are complete
+  ASSERT_TRUE(job.run_until([&] { return job.heard("holding the state, 28 s"); }));
+  const auto status = nlohmann::json::parse(job.coordinator->status_json(job.now));
+  const auto told = std::ranges::count_if(status["history"], [](const nlohmann::json& event) {
+    return event["why"].get<std::string>().find("holding the state") != std::string::npos;
+  });
+  EXPECT_EQ(told, 1) << status["history"];
+  EXPECT_NE(status["held"].get<std::string>().find("holding the state"), std::string::npos);
 }
 
 TEST_F(JobTest, Fault6_BelowMinGoesOnWhenCapacityReturns) {
