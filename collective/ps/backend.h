@@ -102,6 +102,12 @@ class Client::StoreBackend : public Client::Backend {
   [[nodiscard]] virtual base::Status end_leaf(base::TimePoint until) = 0;
   // All stores have logged `steps` steps.
   [[nodiscard]] virtual base::Status propose(std::uint64_t steps) = 0;
+
+  // Stores of the job that are lost, a bit each by number, as this store has said so far. Any
+  // thread; nothing blocks.
+  [[nodiscard]] virtual std::uint64_t known_lost_stores() const = 0;
+  // The same, as the store says now. Blocks until `until`, and 2 s more on another host.
+  [[nodiscard]] virtual base::Result<std::uint64_t> ask_lost_stores(base::TimePoint until) = 0;
 };
 
 // A client that lacks work waits so long before it does that of another one, too: longer than a

@@ -125,6 +125,12 @@ class Client::Impl final : public Client::StoreBackend {
   [[nodiscard]] base::Status begin_leaf(const Leaf& leaf) override;
   [[nodiscard]] base::Status end_leaf(base::TimePoint until) override;
   [[nodiscard]] base::Status propose(std::uint64_t steps) override;
+  [[nodiscard]] std::uint64_t known_lost_stores() const override {
+    return lost_stores(shards_[0].store);
+  }
+  [[nodiscard]] base::Result<std::uint64_t> ask_lost_stores(base::TimePoint /*until*/) override {
+    return known_lost_stores();
+  }
   [[nodiscard]] std::uint32_t shards() const override {
     return static_cast<std::uint32_t>(shards_.size());
   }

@@ -145,6 +145,7 @@ class Session {
       case RequestKind::kBeginLeaf:
       case RequestKind::kEndLeaf:
       case RequestKind::kPropose:
+      case RequestKind::kLost:
       case RequestKind::kLeave:
         return request.bytes == 0;
       case RequestKind::kClaimLeaf:
@@ -197,6 +198,8 @@ class Session {
       }
       case RequestKind::kNextLeaf:
         return next_leaf(request);
+      case RequestKind::kLost:
+        return answer(request, {});
       case RequestKind::kLeave:
         static_cast<void>(answer(request, {}));
         return false;
@@ -206,7 +209,10 @@ class Session {
   [[nodiscard]] bool answer(const Request& request, const Status& status, std::uint64_t value = 0,
                             Input payload = {}) const {
     return send_answer(socket_,
-                       {.number = request.number, .value = value, .settled = settled(request)},
+                       {.number = request.number,
+                        .value = value,
+                        .settled = settled(request),
+                        .lost = client_->known_lost_stores()},
                        status, payload);
   }
   // The answer to a request that asks for errors of pushes. It may come too late for the client, so
@@ -217,7 +223,8 @@ class Session {
                        {.number = request.number,
                         .first_failed = first,
                         .last_failed = last,
-                        .settled = settled(request)},
+                        .settled = settled(request),
+                        .lost = client_->known_lost_stores()},
                        status);
   }
   [[nodiscard]] bool answer_flush(const Request& request, const Status& status) const {
@@ -497,9 +504,13 @@ class Gateway::Impl {
     connection.known.store(true, std::memory_order_relaxed);
     base::Result<std::unique_ptr<Client::Impl>> client = attach(hello, connection.gone);
     Welcome welcome{.shards = shards_->size()};
-    if (client.ok()) welcome.clock = (*client)->clock();
+    Answer answer{.number = 0};
+    if (client.ok()) {
+      welcome.clock = (*client)->clock();
+      answer.lost = (*client)->known_lost_stores();
+    }
     const Input payload = std::as_bytes(std::span(&welcome, 1));
-    if (!send_answer(socket, {.number = 0}, client.status(), payload) || !client.ok()) return;
+    if (!send_answer(socket, answer, client.status(), payload) || !client.ok()) return;
     Session(socket, std::move(*client)).run();
   }
   [[nodiscard]] base::Result<std::unique_ptr<Client::Impl>> attach(const Hello& hello,

@@ -23,7 +23,7 @@
 
 namespace regroup::collective::ps {
 
-inline constexpr std::uint32_t kLinkVersion = 4;
+inline constexpr std::uint32_t kLinkVersion = 5;
 inline constexpr std::uint64_t kLinkMagic = 0x4b4e494c53505252ULL;  // "RRPSLINK"
 // A host that acknowledges no bytes for so long is lost. Shorter than the 5 s after which an agent
 // ends the members of a lost controller, so that they can say what they have lost.
@@ -76,6 +76,7 @@ enum class RequestKind : std::uint32_t {
   kEndLeaf,
   kPropose,  // `of` steps; without an answer
   kTold,     // the errors of pushes `of` to `count` have been told; without an answer
+  kLost,     // for Answer::lost
   kLeave,    // the last request: all before have been dealt with
 };
 struct Request {
@@ -103,6 +104,7 @@ struct Answer {
   std::uint64_t last_failed = 0;
   // Pushes up to this one are applied, or their errors have been told.
   std::uint64_t settled = 0;
+  std::uint64_t lost = 0;  // stores of the job, as lost_stores() of the store says it
 };
 // The payload of the answer to a Hello.
 struct Welcome {

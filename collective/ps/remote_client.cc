@@ -221,6 +221,7 @@ std::optional<base::Result<std::uint64_t>> Client::Remote::finish_answer(std::ui
   const auto code = static_cast<base::Code>(answer_.code);
   const Status status = code == base::Code::kOk ? Status() : Status(code, std::exchange(text_, {}));
   settled_ = std::max(settled_, answer_.settled);
+  lost_stores_.fetch_or(answer_.lost, std::memory_order_relaxed);
   if (answer_.number == number) {
     if (answer_.last_failed != 0) confirm_errors(answer_.first_failed, answer_.last_failed);
     if (!status.ok()) return status;
@@ -459,6 +460,13 @@ Status Client::Remote::end_leaf(TimePoint until) {
 Status Client::Remote::propose(std::uint64_t steps) {
   REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(deadline(), "end of a step"));
   return tell({.kind = RequestKind::kPropose, .of = steps}, "end of a step");
+}
+
+base::Result<std::uint64_t> Client::Remote::ask_lost_stores(TimePoint until) {
+  const std::string what = "question which stores are lost";
+  REGROUP_ASSIGN_OR_RETURN(const Lock lock, turn(until, what));
+  REGROUP_RETURN_IF_ERROR(call({.kind = RequestKind::kLost}, {}, {}, until, what).status());
+  return known_lost_stores();
 }
 
 // ---- pulls

@@ -48,6 +48,10 @@ class Client::Remote final : public Client::StoreBackend {
   [[nodiscard]] base::Status begin_leaf(const Leaf& leaf) override;
   [[nodiscard]] base::Status end_leaf(base::TimePoint until) override;
   [[nodiscard]] base::Status propose(std::uint64_t steps) override;
+  [[nodiscard]] std::uint64_t known_lost_stores() const override {
+    return lost_stores_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] base::Result<std::uint64_t> ask_lost_stores(base::TimePoint until) override;
   [[nodiscard]] std::uint32_t shards() const override { return shards_; }
 
  private:
@@ -108,8 +112,9 @@ class Client::Remote final : public Client::StoreBackend {
   base::Status reason_;           // for which the gateway closes the connection
   std::deque<TableSpec> tables_;  // a deque, so that references stay
   std::atomic<std::uint64_t> clock_ = 0;
-  std::optional<Leaf> leaf_;  // of mode sync
-  bool leaf_failed_ = false;  // a push of it was not sent whole
+  std::atomic<std::uint64_t> lost_stores_ = 0;  // as Answer::lost
+  std::optional<Leaf> leaf_;                    // of mode sync
+  bool leaf_failed_ = false;                    // a push of it was not sent whole
 };
 
 }  // namespace regroup::collective::ps

@@ -54,6 +54,10 @@ void assign_shards(std::span<const MappedShard> shards, std::span<const std::uin
   wake_servers(shards);
 }
 
+void note_lost_stores(std::span<const MappedShard> shards, std::uint64_t lost) {
+  header_of(shards.front().store).lost_stores.fetch_or(lost, std::memory_order_seq_cst);
+}
+
 base::Result<StepHold> StepHold::take(std::span<const MappedShard> shards,
                                       base::TimePoint deadline) {
   if (!lock_robust_until(shards.front().lanes.header().steps.hold, deadline))

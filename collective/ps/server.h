@@ -184,4 +184,9 @@ class Server {
 // writing. Any process; one at a time.
 void assign_shards(std::span<const MappedShard> shards, std::span<const std::uint32_t> server_of);
 
+// Tells clients of this store that other stores of the job are lost, a bit each by number: calls go
+// on with the replicas of their ranges. It holds for ever, and a lost store must answer nobody any
+// more. `shards` are mapped for writing. Any process, any thread; nothing blocks.
+void note_lost_stores(std::span<const MappedShard> shards, std::uint64_t lost);
+
 }  // namespace regroup::collective::ps

@@ -95,4 +95,9 @@ std::uint32_t server_of(const StoreMemory& memory) {
       reinterpret_cast<const StoreHeader*>(memory.at(0))->server.load(std::memory_order_seq_cst));
 }
 
+std::uint64_t lost_stores(const StoreMemory& memory) {
+  return reinterpret_cast<const StoreHeader*>(memory.at(0))
+      ->lost_stores.load(std::memory_order_seq_cst);
+}
+
 }  // namespace regroup::collective::ps

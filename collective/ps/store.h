@@ -39,6 +39,8 @@ struct PlacedTable {
 
 // The number of the server that the agent wants to write the store. All others end their writing.
 [[nodiscard]] std::uint32_t server_of(const StoreMemory& memory);
+// Stores of the job that are lost, a bit each by number, as the agent knows. `memory`: of shard 0.
+[[nodiscard]] std::uint64_t lost_stores(const StoreMemory& memory);
 
 // The calling thread holds the ShardLock of `memory` as long as the store lives, and is the only
 // one that uses it. Errors of attach(), besides those of the functions it calls: kDataLoss, bytes

@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kPageBytes = 4096;
 inline constexpr std::uint64_t kLineBytes = 64;  // unit of the log ring
 inline constexpr std::uint64_t kSlotUnit = 32;   // slots are numbered by their offset / kSlotUnit
 inline constexpr std::uint64_t kStoreMagic = 0x45524f5453535052ULL;  // "RPSSTORE"
-inline constexpr std::uint32_t kStoreVersion = 2;
+inline constexpr std::uint32_t kStoreVersion = 3;
 
 struct StoreSpec {
   std::uint64_t job_seed = 0;
@@ -46,6 +46,9 @@ struct StoreHeader {
   alignas(128) pthread_mutex_t turn;
   pthread_mutex_t writing;
   Word unsettled;  // 1: a server is changing the store, or has died before its change was whole
+  // In the store of shard 0, by the agent: stores of the job that are lost, a bit each by number.
+  // Bits are never cleared.
+  Word lost_stores;
 };
 static_assert(sizeof(StoreHeader) <= kPageBytes);
 

@@ -81,7 +81,7 @@ OpenContent table_of(Choices& choices) {
 }
 
 std::vector<std::byte> request_of(Choices& choices, std::uint64_t number) {
-  Request request{.kind = static_cast<RequestKind>(choices.below(18)),
+  Request request{.kind = static_cast<RequestKind>(choices.below(19)),
                   .table = choices.below(3),
                   .number = choices.below(8) == 0 ? choices.number() : number,
                   .count = choices.below(16) == 0 ? choices.number() : choices.below(5),

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "collective/ps/backend.h"
 #include "tests/collective/ps/reached.h"
 
 namespace regroup::collective::ps::testing::remote_clients {
@@ -312,6 +313,38 @@ TEST(PsRemote, AHostWhereNobodyListensIsNamed) {
             fmt::format("parameter server on host node1: connect(127.0.0.1 port {}): Connection "
                         "refused",
                         address.port));
+}
+
+// The agent says which stores are lost. A client of this host sees it at once, one of another host
+// in each answer.
+TEST(PsRemote, LearnsWhichStoresAreLost) {
+  Reached reached;
+  const Child server = reached.served.server();
+  reached.open_gateway();
+  const auto attach = [](const std::string& memory, std::uint64_t number) {
+    auto made = Client::StoreBackend::attach(
+        {.memory = memory, .client = number, .deadline = kLong}, in(kLong));
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return std::move(*made);
+  };
+  const auto here = attach(to_text(reached.served.memory.get()), 7);
+  const auto there = attach(to_text(reached.address), 0);
+  EXPECT_EQ(here->known_lost_stores(), 0U);
+  EXPECT_EQ(there->ask_lost_stores(in(kLong)).value(), 0U);
+  std::vector<MappedShard> shards;
+  shards.push_back(reached.served.map(0));
+  note_lost_stores(shards, 1ULL << 2);
+  note_lost_stores(shards, 1ULL << 63);
+  constexpr std::uint64_t kBoth = 1ULL << 63 | 1ULL << 2;
+  EXPECT_EQ(here->known_lost_stores(), kBoth);
+  EXPECT_EQ(there->known_lost_stores(), 0U);
+  EXPECT_TRUE(there->flush(in(kLong)).ok());
+  EXPECT_EQ(there->known_lost_stores(), kBoth);
+  note_lost_stores(shards, 1);
+  EXPECT_EQ(there->ask_lost_stores(in(kLong)).value(), kBoth | 1);
+  EXPECT_EQ(attach(to_text(reached.address), 0)->known_lost_stores(), kBoth | 1);
+  reached.gateway.reset();
+  EXPECT_EQ(there->ask_lost_stores(in(kLong)).code(), Code::kPeerLost);
 }
 
 TEST(PsRemote, ThreadsOfAClientTakeTurns) {
