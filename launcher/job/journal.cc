@@ -78,7 +78,7 @@ struct RefusedHead {
   std::uint32_t node = 0;
   std::uint32_t member = 0;
   std::uint32_t told_from = 0;
-  std::uint32_t slot_lost = 0;
+  std::uint32_t slots_lost = 0;
   std::uint32_t gpu = 0;  // bytes
   std::uint32_t why = 0;  // bytes
 };
@@ -126,7 +126,7 @@ std::vector<std::byte> body_of(const membership::FailureStreak& row) {
 std::vector<std::byte> body_of(const membership::RefusedDevices& refused) {
   std::vector<std::byte> out;
   for (const membership::RefusedDevice& one : refused.all) {
-    put(out, RefusedHead{one.node, one.member, one.told_from, one.slot_lost,
+    put(out, RefusedHead{one.node, one.member, one.told_from, one.slots_lost,
                          static_cast<std::uint32_t>(one.gpu.size()),
                          static_cast<std::uint32_t>(one.why.size())});
     for (const std::string* text : {&one.gpu, &one.why}) {
@@ -208,13 +208,13 @@ base::Result<JournalEntry> refused_of(std::span<const std::byte> body) {
     const base::Status senseless(base::Code::kDataLoss, "malformed list of refused GPUs");
     if (body.size() < sizeof(RefusedHead)) return senseless;
     const auto head = take<RefusedHead>(body);
-    if (body.size() < std::uint64_t{head.gpu} + head.why || head.slot_lost > 1) return senseless;
+    if (body.size() < std::uint64_t{head.gpu} + head.why) return senseless;
     const char* const text = reinterpret_cast<const char*>(body.data());
     out.all.push_back({.node = head.node,
                        .gpu = {text, head.gpu},
                        .member = head.member,
                        .told_from = head.told_from,
-                       .slot_lost = head.slot_lost == 1,
+                       .slots_lost = head.slots_lost,
                        .why = {text + head.gpu, head.why}});
     body = body.subspan(std::size_t{head.gpu} + head.why);
   }

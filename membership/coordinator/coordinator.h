@@ -140,7 +140,7 @@ class Coordinator {
                      const std::string& why);
   void lose_device_slot(proto::NodeId node, RefusedDevice* device, const MemberInfo& refused);
   void forget_refused_devices();
-  [[nodiscard]] bool refused_process_runs() const;
+  void hold_nodes();
 
   // Losses: coordinator_losses.cc.
   void on_lost(proto::NodeId node, const proto::MemberLost& lost);
@@ -155,6 +155,7 @@ class Coordinator {
   // Processes and limits: coordinator_start.cc.
   void start_members();
   void start_one(const MemberStart& start);
+  void update_loads();
   void launch();
   void relaunch();
   void dismiss_launch();
@@ -217,7 +218,7 @@ class Coordinator {
   std::optional<proto::MemberId> first_with_planes_;
 
   RefusedDevices refused_devices_;
-  // Members whose process may still hold a refused GPU, and until when others wait for its end.
+  // Members whose process may still hold a refused GPU, and until when its node starts no others.
   std::map<proto::MemberId, base::TimePoint> ending_refused_;
 
   // Nodes.

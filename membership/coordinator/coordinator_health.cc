@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "base/printable.h"
@@ -65,24 +66,32 @@ void Coordinator::refuse_device(MemberInfo* r, proto::NodeId node,
   ending_refused_[r->id] = now_ + kEnd;
   not_replaced(*r);
   if (stage_ == Stage::kHello) return;  // other members may not be known yet
-  const bool more = policy_.replace && budget_.any_left(size_.desired(), members_.used_slots());
+  const bool room = !job_.driver_reports_nodes() || size_.capacity() >= policy_.min;
+  const bool more =
+      room && policy_.replace && budget_.any_left(size_.desired(), members_.used_slots());
   const bool may_come = job_.driver_reports_nodes() && world_.generation > 0;
   if (!more && !may_come && members_.staying() < policy_.min)
     end(1, fmt::format("{}: {} of at least {} left", sentence, members_.staying(),
                        base::counted(policy_.min, "member")));
 }
 
-// The host has no other GPU for a member that was told of the refused one. A GPU takes one slot,
-// however many members come with it.
+// The host has no other GPU for a member that was told of the refused one. With a slot less each
+// time, members go elsewhere in the end. Where the slots of the hosts limit the members, no restart
+// slot is disabled: a host that comes gives it room again.
 void Coordinator::lose_device_slot(proto::NodeId node, RefusedDevice* device,
                                    const MemberInfo& refused) {
   NodeTable::Node* const host = nodes_.find(node);
-  if (job_.driver_reports_nodes() && host != nullptr && host->slots > 0 &&
-      !std::exchange(device->slot_lost, true)) {
+  if (job_.driver_reports_nodes() && host != nullptr && host->slots > 0) {
+    device->told_from = members_.next_id();  // a restarted coordinator counts no member again
+    ++device->slots_lost;
     ++host->lost;
     nodes_.resize(node, host->slots - 1);
     count_slots();
-    if (nodes_.has_room()) return;
+    outbox_.note(
+        fmt::format("host {}: there is no other GPU for a member: it has {} now, `regroup resize` "
+                    "tries them all again",
+                    host->name, base::counted(host->slots, "slot")));
+    if (!policy_.oversubscribe || nodes_.has_room()) return;
   }
   budget_.disable(refused.restart_slot);
   outbox_.note(
@@ -91,12 +100,13 @@ void Coordinator::lose_device_slot(proto::NodeId node, RefusedDevice* device,
                   refused.restart_slot));
 }
 
-// A process that is started before would share a GPU with another member.
-bool Coordinator::refused_process_runs() const {
-  return std::ranges::any_of(ending_refused_, [&](const auto& one) {
-    const MemberInfo* r = members_.find(one.first);
-    return r != nullptr && !r->reaped() && now_ < one.second;
-  });
+// A process that is started on a host before the refused one has ended would share a GPU with
+// another member.
+void Coordinator::hold_nodes() {
+  std::erase_if(ending_refused_, [&](const auto& one) { return now_ >= one.second; });
+  std::set<proto::NodeId> held;
+  for (const auto& [id, until] : ending_refused_) held.insert(members_.find(id)->slot_id.node);
+  nodes_.hold(held);
 }
 
 // Of `regroup resize`: an administrator may have mended them.

@@ -5,6 +5,7 @@
 namespace regroup::membership {
 
 void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
+  ending_refused_.erase(lost.member);  // also of a process that hangs in the kernel
   MemberInfo* r = members_.edit(lost.member);
   if (r == nullptr) {
     r = &recover(lost.member, node, false);

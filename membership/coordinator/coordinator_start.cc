@@ -27,15 +27,24 @@ std::string name_of(const MemberInfo& member, const NodeTable& nodes) {
 
 void Coordinator::start_members() {
   if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
-  if (nodes_.empty() || refused_process_runs()) return;
+  if (nodes_.empty()) return;
   if (!launch_.made()) return launch();
   // A program that never joins is only ever relaunched, and World 1 waits for no replacement.
   if (!launch_.joined()) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
+  hold_nodes();
   for (const MemberStart& one : missing_members(now_, members_, size_, policy_.spares, budget_)) {
+    update_loads();
+    if (nodes_.is_held(nodes_.next())) return;
     start_one(one);
     if (done()) return;
   }
+}
+
+void Coordinator::update_loads() {
+  members_.end_edits();
+  for (const auto& [changed, processes] : members_.take_loads())
+    nodes_.set_load(changed, processes);
 }
 
 void Coordinator::start_one(const MemberStart& start) {
@@ -48,9 +57,7 @@ void Coordinator::start_one(const MemberStart& start) {
     members_.promise_below(id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0));
     journal_intent();
   }
-  members_.end_edits();
-  for (const auto& [changed, processes] : members_.take_loads())
-    nodes_.set_load(changed, processes);
+  update_loads();
   const proto::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(start.rank);
   MemberInfo& member = members_.add(id, node, now_);
   member.first_rank = start.rank;

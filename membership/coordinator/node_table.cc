@@ -44,11 +44,21 @@ void NodeTable::set_load(proto::NodeId id, std::uint32_t processes) {
   if (here) by_load_.insert(load_key(id));
 }
 
+void NodeTable::hold(const std::set<proto::NodeId>& nodes) {
+  if (nodes == held_) return;
+  by_load_.clear();
+  held_ = nodes;
+  for (const auto& [id, node] : nodes_) by_load_.insert(load_key(id));
+}
+
 NodeTable::LoadKey NodeTable::load_key(proto::NodeId id) const {
   const auto found = load_.find(id);
   const std::uint32_t used = found == load_.end() ? 0 : found->second;
   const std::uint32_t slots = nodes_.at(id).slots;
-  const Room room = slots == 0 ? Room::kNone : used >= slots ? Room::kFull : Room::kFree;
+  const Room room = slots == 0      ? Room::kNone
+                    : used >= slots ? Room::kFull
+                    : is_held(id)   ? Room::kHeld
+                                    : Room::kFree;
   return {room, room != Room::kFree || by_node_ ? used : 0, id};
 }
 

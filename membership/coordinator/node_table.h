@@ -38,6 +38,10 @@ class NodeTable {
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
 
+  // On `nodes` no process is to be started for now: next() is one of them only if no other node has
+  // a free slot, but one of them has.
+  void hold(const std::set<proto::NodeId>& nodes);
+  [[nodiscard]] bool is_held(proto::NodeId id) const { return held_.contains(id); }
   void set_load(proto::NodeId id, std::uint32_t processes);
   // The node for the next process; the table must not be empty. If all slots are in use: the node
   // with the fewest processes.
@@ -45,11 +49,11 @@ class NodeTable {
 
   // True if a node has a slot without a process.
   [[nodiscard]] bool has_room() const {
-    return !by_load_.empty() && std::get<0>(*by_load_.begin()) == Room::kFree;
+    return !by_load_.empty() && std::get<0>(*by_load_.begin()) <= Room::kHeld;
   }
 
  private:
-  enum class Room : std::uint8_t { kFree, kFull, kNone };  // kNone: no slots
+  enum class Room : std::uint8_t { kFree, kHeld, kFull, kNone };  // kNone: no slots
   // The middle one: processes that matter; the smallest key is next.
   using LoadKey = std::tuple<Room, std::uint32_t, proto::NodeId>;
   [[nodiscard]] LoadKey load_key(proto::NodeId id) const;
@@ -59,6 +63,7 @@ class NodeTable {
   std::uint32_t slots_ = 0;
   std::map<proto::NodeId, std::uint32_t> load_;
   std::set<LoadKey> by_load_;
+  std::set<proto::NodeId> held_;
 };
 
 }  // namespace regroup::membership

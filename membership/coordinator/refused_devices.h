@@ -17,7 +17,7 @@ struct RefusedDevice {
   proto::MemberId member = 0;  // the first that was refused with it
   // Members from this id on were started when the GPU was known as refused: elsewhere, if possible.
   proto::MemberId told_from = 0;
-  bool slot_lost = false;  // one of these came with it nevertheless: its node has a slot less
+  std::uint32_t slots_lost = 0;  // of its node: one each time that such a member came with it
   std::string why;
   bool operator==(const RefusedDevice&) const = default;
 };
@@ -40,8 +40,10 @@ struct RefusedDevices {
     return out;
   }
   [[nodiscard]] std::uint32_t slots_lost(proto::NodeId node) const {
-    return static_cast<std::uint32_t>(std::ranges::count_if(
-        all, [&](const RefusedDevice& one) { return one.node == node && one.slot_lost; }));
+    std::uint32_t sum = 0;
+    for (const RefusedDevice& one : all)
+      if (one.node == node) sum += one.slots_lost;
+    return sum;
   }
   bool operator==(const RefusedDevices&) const = default;
 };

@@ -94,6 +94,16 @@ TEST_F(HealthTest, ARefusedProcessThatDoesNotEndKeepsNoOtherFromStarting) {
   expect_success(job);
 }
 
+// Its slot's futex tells so before it is reaped, and an agent that waits for a hanging one.
+TEST_F(HealthTest, AReportedEndIsOneAlsoBeforeTheProcessIsReaped) {
+  SimJob& job = begin_with_a_refused_newcomer();
+  ASSERT_TRUE(job.report_death());
+  pass_unreaped(std::chrono::seconds(1));
+  EXPECT_TRUE(job.members.contains(4));
+  ASSERT_TRUE(job.steady(2, 4));
+  expect_success(job);
+}
+
 TEST_F(HealthTest, WithoutAnotherGpuTheJobGoesOnWithFewer) {
   SimOptions o = all_healthy({});
   o.healths[1] = faulty("GPU-1");
@@ -144,39 +154,99 @@ TEST_F(HealthTest, WithoutReplacementTheJobGoesOnWithFewer) {
 
 class HostsHealthTest : public HealthTest {
  protected:
-  // On host 0 of three both slots have the same GPU. Members 0 and 1 come first there.
-  static SimOptions hosts_with_a_faulty_gpu() {
+  // On the first of two hosts members 1 and 4 have had the same GPU, and a third host comes.
+  SimJob& begin_with_a_faulty_gpu() {
     SimOptions o = all_healthy(three_hosts());
+    o.hosts = {2, 2};
     o.policy.target = 4;
     o.healths[1] = o.healths[4] = faulty("GPU-1");
-    return o;
+    SimJob& job = begin(std::move(o));
+    EXPECT_TRUE(comes_to("member 4 is refused"));
+    EXPECT_EQ(job.member(4).node, job.member(1).node);
+    (void)job.add_host(2);
+    return job;
   }
 };
 
 // Member 4 was told, and comes with it again.
 TEST_F(HostsHealthTest, AnotherHostTakesTheMemberAndTheFirstHasOneSlotLess) {
-  SimJob& job = begin(hosts_with_a_faulty_gpu());
-  ASSERT_TRUE(comes_to("member 4 is refused"));
+  SimJob& job = begin_with_a_faulty_gpu();
   ASSERT_TRUE(job.run_until([&] { return job.generation() > 0 && job.journal->size() == 4; }));
   ASSERT_TRUE(job.members.contains(5));
   EXPECT_NE(job.member(5).node, job.member(4).node);
-  EXPECT_FALSE(job.heard("there is no other GPU"));
+  EXPECT_TRUE(job.heard("there is no other GPU for a member: it has 1 slot now"));
+  EXPECT_FALSE(job.heard("the slot is disabled"));
+  EXPECT_THAT(status(job), HasSubstr(R"("slots":1)"));
+  expect_success(job);
+}
+
+// Both slots of the first host have the same GPU.
+TEST_F(HostsHealthTest, AHostWhoseGpusAreAllRefusedHasNoSlots) {
+  SimOptions o = all_healthy(three_hosts());
+  o.hosts = {2, 2};
+  o.policy = {.min = 2, .max = 4, .target = 4, .shards = 8};
+  for (const proto::MemberId id : {0, 1, 4, 5, 6}) o.healths[id] = faulty("GPU-1");
+  SimJob& job = begin(std::move(o));
+  ASSERT_TRUE(job.run_until([&] { return job.heard("it has 0 slots now"); })) << status(job);
+  EXPECT_THAT(status(job), HasSubstr(R"("slots":0)"));
+  EXPECT_LT(job.members.size(), 8U);
+  (void)job.add_host(2);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; })) << status(job);
+  expect_success(job);
+}
+
+// The target is the minimum: without another member the job would end after a while.
+TEST_F(HostsHealthTest, ARefusedProcessThatHangsDelaysItsOwnHostAlone) {
+  SimOptions o = all_healthy(three_hosts());
+  o.hosts = {3, 1};
+  o.policy = {.min = 2, .max = 4, .target = 2, .shards = 8};
+  o.healths[2] = faulty("GPU-2");
+  SimJob& job = begin(std::move(o));
+  ASSERT_TRUE(job.steady(1, 2)) << status(job);
+  job.kill(1);
+  ASSERT_TRUE(job.run_until([&] { return job.members.contains(2) && job.member(2).ready; }));
+  EXPECT_EQ(job.member(2).node, job.member(0).node);
+  pass_unreaped(std::chrono::seconds(1));
+  ASSERT_TRUE(job.members.contains(3));
+  EXPECT_NE(job.member(3).node, job.member(0).node);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 2 && job.generation() > 1; }));
+  expect_success(job);
+}
+
+TEST_F(HostsHealthTest, AResizeTriesAgainWhatTheJobCannotDoWithout) {
+  SimOptions o = all_healthy(three_hosts());
+  o.hosts = {2, 2};
+  o.policy = {.min = 4, .max = 4, .target = 4, .shards = 8};
+  o.healths[4] = o.healths[5] = faulty("GPU-1");
+  SimJob& job = begin(std::move(o));
+  ASSERT_TRUE(job.steady(1, 4)) << status(job);
+  job.kill(1);
+  ASSERT_TRUE(comes_to("member 5 is refused"));
+  const proto::Reply reply = job.ask(proto::ResizeRequest{4});
+  EXPECT_TRUE(reply.ok) << reply.message;
+  ASSERT_TRUE(job.run_until([&] { return job.members.contains(6) && job.journal->size() == 4; }));
+  expect_success(job);
+}
+
+TEST_F(HostsHealthTest, ARestartedCoordinatorCountsARefusalOnce) {
+  SimJob& job = begin_with_a_faulty_gpu();
+  job.restart_coordinator(false);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() > 0 && job.journal->size() == 4; }));
+  ASSERT_EQ(job.past.refused.all.size(), 1U);
+  EXPECT_EQ(job.past.refused.all.front().slots_lost, 1U);
   EXPECT_THAT(status(job), HasSubstr(R"("slots":1)"));
   expect_success(job);
 }
 
 TEST_F(HostsHealthTest, ARestartedCoordinatorKnowsTheRefusedGpus) {
-  SimJob& job = begin(hosts_with_a_faulty_gpu());
-  ASSERT_TRUE(comes_to("member 4 is refused"));
+  SimJob& job = begin_with_a_faulty_gpu();
   ASSERT_TRUE(job.run_until([&] { return job.generation() > 0 && job.journal->size() == 4; }));
-  const proto::NodeId host = job.member(4).node;
   job.restart_coordinator(false);
   ASSERT_TRUE(job.run_until([&] { return status(job).find("steady") != std::string::npos; }));
   EXPECT_THAT(status(job), HasSubstr(R"("gpu":"GPU-1","member":1)"));
   EXPECT_THAT(status(job), HasSubstr(R"("slots":1)"));
   ASSERT_TRUE(job.ask(proto::ResizeRequest{5}).ok);  // forgets them: the slot counts again
   EXPECT_THAT(status(job), Not(HasSubstr(R"("slots":1)")));
-  (void)host;
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; })) << status(job);
   expect_success(job);
 }

@@ -103,7 +103,6 @@ TEST_F(MemberTableTest, TheVersionTellsOfEveryChangeAndOfNothingElse) {
   EXPECT_TRUE(r.finished);
 }
 
-// Against the rule itself: full ones last, then (by node) the fewest processes, then the lowest id.
 TEST(RestartSlots, AreUsedByMembersThatStay) {
   MemberTable members;
   EXPECT_EQ(members.free_slot(), 0U);
@@ -113,6 +112,8 @@ TEST(RestartSlots, AreUsedByMembersThatStay) {
   EXPECT_EQ(members.free_slot(), 1U);
 }
 
+// Against the rule itself: held ones after others with room, full ones last, then (by node) the
+// fewest processes, then the lowest id.
 TEST(NodeTable, TheNextPlaceIsThatOfTheRule) {
   std::mt19937 random(3);
   const auto below = [&](unsigned n) {
@@ -121,16 +122,19 @@ TEST(NodeTable, TheNextPlaceIsThatOfTheRule) {
   for (const bool by_node : {false, true}) {
     NodeTable nodes(by_node);
     std::map<proto::NodeId, std::uint32_t> used;
+    std::set<proto::NodeId> held;
     for (int move = 0; move < 500; ++move) {
       const proto::NodeId node = below(12);
       if (below(5) == 0 && nodes.size() > 1) nodes.erase(node);
       if (below(3) == 0) nodes.add(node, {"h", 1 + below(3)});
       nodes.set_load(node, used[node] = below(5));
+      if (below(4) == 0) nodes.hold(held = {below(12), below(12), below(12)});
       if (nodes.empty()) continue;
       std::uint32_t slots = 0;
       const auto key = [&](proto::NodeId id) {
         const bool full = used[id] >= nodes.find(id)->slots;
-        return std::tuple(full, full || by_node ? used[id] : 0, id);
+        const bool waits = !full && held.contains(id);
+        return std::tuple(full, waits, full || waits || by_node ? used[id] : 0, id);
       };
       proto::NodeId least = nodes.all().begin()->first;
       for (const auto& [id, it] : nodes.all()) {
