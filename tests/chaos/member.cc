@@ -1,7 +1,8 @@
 // A member for random schedules: trains the digits model of examples/cpp and leaves an audit trail
-// that survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]], bytes of
-// state and of each gradient beside the model's; the state's change with each step. PACE_US: how
-// long a shard takes, until DIR/../hurry exists; "Ncpu": how much processor time.
+// that survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT [device]]],
+// bytes of state and of each gradient beside the model's; the state's change with each step.
+// PACE_US: how long a shard takes, until DIR/../hurry exists; "Ncpu": how much processor time.
+// device: gradients and sums are in memory of a GPU.
 //   DIR/computed.PID   one line per shard handed out, written before it is computed: step leaf
 //   sample... DIR/stood.PID      one line per step begun: step generation rank members
 //   DIR/weights.PID    hex of the final weights and velocity, of each member that finished
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +25,7 @@
 #include "base/status.h"
 #include "examples/cpp/digits_model.h"
 #include "regroup/session.h"
+#include "tests/chaos/device.h"
 
 using regroup::base::Code;
 using regroup::base::Result;
@@ -119,12 +122,11 @@ void weigh_down(std::span<float> ballast, std::uint32_t seed) {
     ballast[i] = static_cast<float>((i * 2654435761U + seed) >> 12) * 1e-6F;
 }
 
-// Takes its time, so that kills meet a member that computes.
+// Into `whole`. Takes its time, so that kills meet a member that computes.
 void compute(digits::Model& model, const std::vector<digits::Sample>& samples,
-             const elastic::StepInfo& step, const elastic::Shard& shard, const Pace& pace) {
+             const elastic::StepInfo& step, const elastic::Shard& shard, const Pace& pace,
+             std::span<float> whole) {
   const auto since = pace.now();
-  const std::span whole(reinterpret_cast<float*>(shard.gradient.data()),
-                        shard.gradient.size() / sizeof(float));
   const auto leaf = whole.first(digits::kParameters);
   weigh_down(whole.subspan(digits::kParameters), static_cast<std::uint32_t>(shard.seed));
   std::fill(leaf.begin(), leaf.end(), 0.0F);
@@ -146,9 +148,9 @@ std::string hex_of(digits::Model& model, std::span<const float> ballast, std::ui
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5 || argc > 7)
+  if (argc < 5 || argc > 8 || (argc == 8 && std::string(argv[7]) != "device"))
     stop(regroup::base::invalid_argument(
-        "usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]]"));
+        "usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT [device]]]"));
   const std::string dir = argv[2];
   const std::vector<digits::Sample> samples = digits::load(argv[1]);
   digits::Model model(1);
@@ -172,14 +174,30 @@ int main(int argc, char** argv) {
   const int audit = open_trail(dir, "computed");
   const int stood = open_trail(dir, "stood");
   const Must must{fmt::format("{}/left.{}", dir, ::getpid())};
+  std::optional<chaos::Device> device;
+  std::vector<float> host;  // a gradient or a sum that is on the device
+  if (argc > 7) {
+    device = must(chaos::Device::open());
+    host.resize(options.elements);
+    options.memory = elastic::Memory::kDevice;
+    options.stream = device->stream();
+  }
   auto session = must(elastic::Session::join(options));
   while (const auto step = must(session->next_step())) {
     write_all(stood, stand_of(*step, session->world()));
     while (const auto shard = must(session->next_shard())) {
       write_all(audit, trail_of(*step, *shard));
-      compute(model, samples, *step, *shard, pace);
+      const auto there = shard->gradient;
+      compute(model, samples, *step, *shard, pace,
+              device ? std::span(host)
+                     : std::span(reinterpret_cast<float*>(there.data()), options.elements));
+      if (device) must(device->write(there, host.data()));
     }
-    const auto sum = must(session->commit());
+    auto sum = must(session->commit());
+    if (device) {
+      must(device->read(host.data(), sum));
+      sum = std::as_bytes(std::span(host));
+    }
     const std::span gradient(reinterpret_cast<const float*>(sum.data()), digits::kParameters);
     model.apply(gradient, 0.1F, 0.9F);
     sums = regroup::base::crc32c(sum.subspan(gradient.size_bytes()), sums);

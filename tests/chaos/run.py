@@ -2,7 +2,9 @@
 once.
 
 ./dev chaos [--schedules N] [--seed S] [--cpp]: PyTorch members, or C++ ones, which ./dev test runs
-too; with --hosts N [--faults F]: C++ members on so many hosts, which are lost too (hosts_run.py).
+too; with --plane NAME: C++ members with gradients on a fake GPU, so that the job uses that plane
+or changes between planes while it runs (planes.py); with --hosts N [--faults F]: C++ members on so
+many hosts, which are lost too (hosts_run.py).
 Each line says what happened; the first broken promise ends the run with the seed that repeats it. A
 run of many schedules fails, too, if few of the events found somebody to happen to.
 """
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import sklearn
 from audit import Work, check_accesses, check_ends, check_trails
+from planes import PLANES, Plane, has_kernels, missing_planes, seen
 from schedule import KINDS, Broken, Disturber, Job, Schedule, wait_for_training
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,38 +46,53 @@ class Outcome:
     happened: Counter  # of the events; the others found nobody to happen to
     work: Work
     seconds: float
+    planes: set[str]
 
     def __str__(self) -> str:
         done = " ".join(f"{n} {what}" for what, n in self.happened.items() if n)
         what = f"{self.work.excess} shards computed again, {self.work.shared} steps shared"
-        return f"{done or 'nothing'}, {what}, {self.seconds:.1f} s"
+        planes = "".join(f", {plane}" for plane in sorted(self.planes))
+        return f"{done or 'nothing'}, {what}, {self.seconds:.1f} s{planes}"
 
 
-def run(schedule: Schedule, program: list[str], regroup: str, check) -> Outcome:
-    """Runs the schedule. Raises Broken."""
+def run(
+    schedule: Schedule, program: list[str], regroup: str, check, plane: Plane | None = None
+) -> Outcome:
+    """Runs the schedule, over the plane if there is one. Raises Broken."""
     with tempfile.TemporaryDirectory(prefix="regroup-chaos-") as name:
         folder = Path(name)
         command = [word.format(folder=name) for word in program]
         command += [str(schedule.epochs), str(schedule.pace_us)]
-        job = Job(schedule, command, folder, regroup)
+        if plane is not None:
+            command = plane.program([*command, "0", "0", "device"])
+            env = plane.env(folder, Path(regroup).parents[1])
+            job = Job(schedule, command, folder, regroup, plane.words, env)
+        else:
+            job = Job(schedule, command, folder, regroup)
         began = time.monotonic()
         wait_for_training(job)
         disturber = Disturber(job, schedule)
-        disturber.play()
+        disturber.play(seen if plane is not None else None)
         status = job.wait()
         after_finish = disturber.killed_late and "with status 137 after finish()" in job.text()
         if status != (137 if after_finish else 0):
             raise Broken(f"exit status {status}\n{job.text()}")
         if left := job.members():
             raise Broken(f"processes left behind: {left}")
-        work = check(folder, schedule, disturber.happened["kill"])
+        # Each of them may cost as many shards.
+        work = check(
+            folder, schedule, disturber.happened["kill"] * (plane.unsealed if plane else 1)
+        )
         weights = check_ends(folder, disturber)
-    return Outcome(weights, disturber.happened, work, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    return Outcome(weights, disturber.happened, work, seconds, disturber.planes)
 
 
-def play(args: argparse.Namespace, program: list[str], check) -> int:
+def play(args: argparse.Namespace, program: list[str], check, over: str | None = None) -> int:
     """Plays the schedules one after another; the number of failures, 0 or 1."""
     regroup = str(args.bin / "regroup")
+    plane = PLANES[over] if over else None
+    planes: set[str] = set()
     undisturbed: dict[int, str] = {}
     totals = Counter(dict.fromkeys(KINDS, 0))
     # steps that were held to it; steps of the schedules that began with two or more
@@ -86,7 +104,7 @@ def play(args: argparse.Namespace, program: list[str], check) -> int:
             if schedule.shards not in undisturbed:
                 alone = Schedule(0, schedule.shards, 1, largest=1, epochs=schedule.epochs)
                 undisturbed[schedule.shards] = run(alone, program, regroup, check).weights
-            outcome = run(schedule, program, regroup, check)
+            outcome = run(schedule, program, regroup, check, plane)
             if outcome.weights != undisturbed[schedule.shards]:
                 raise Broken("other weights than the undisturbed run")
         except Broken as broken:
@@ -94,6 +112,7 @@ def play(args: argparse.Namespace, program: list[str], check) -> int:
             print(f"{seed - args.seed} passed, 1 failed")
             return 1
         totals.update(outcome.happened)
+        planes |= outcome.planes
         shared += outcome.work.shared
         several += schedule.steps if schedule.start > 1 else 0
         print(f"ok {schedule} | {outcome}", flush=True)
@@ -112,8 +131,13 @@ def play(args: argparse.Namespace, program: list[str], check) -> int:
             f"FAILED too few: {several} steps belong to schedules that begin with two or more "
             f"members"
         )
-    print(f"{args.schedules} passed, {len(rare) + few} failed")
-    return 1 if rare or few else 0
+    unseen = ""
+    if plane is not None:
+        unseen = missing_planes(plane, planes, args.schedules, has_kernels(args.bin.parent))
+        print(f"planes: {', '.join(sorted(planes))}" + (f"\nFAILED {unseen}" if unseen else ""))
+    failed = len(rare) + few + bool(unseen)
+    print(f"{args.schedules} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 def main() -> int:
@@ -124,9 +148,13 @@ def main() -> int:
     options.add_argument(
         "--cpp", dest="torch", action="store_false", help="C++ members instead of PyTorch's"
     )
+    options.add_argument(
+        "--plane", choices=[*PLANES, "each"], help="C++ members with gradients on a fake GPU"
+    )
     options.add_argument("--hosts", type=int, help="on so many test hosts")
     options.add_argument("--faults", type=int, default=100, help="with --hosts: how many there are")
     args = options.parse_args()
+    args.torch = args.torch and args.plane is None
     if args.hosts:
         import hosts_run
 
@@ -139,7 +167,13 @@ def main() -> int:
         )
     with tempfile.TemporaryDirectory(prefix="regroup-digits-") as name:
         csv = digits_csv(Path(name))
-        return play(args, [str(args.bin / "chaos_member"), csv, "{folder}"], check_trails)
+        member = [str(args.bin / "chaos_member"), csv, "{folder}"]
+        for plane in PLANES if args.plane == "each" else [args.plane]:
+            if plane:
+                print(f"gradients on a device, plane {plane}", flush=True)
+            if failed := play(args, member, check_trails, plane):
+                return failed
+    return 0
 
 
 if __name__ == "__main__":

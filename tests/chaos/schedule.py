@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,18 +68,27 @@ class Job:
     """A running `regroup` with its own runtime directory, so that control commands find it
     alone."""
 
-    def __init__(self, schedule: Schedule, program: list[str], folder: Path, regroup: str) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        program: list[str],
+        folder: Path,
+        regroup: str,
+        words: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.regroup = regroup
         self.folder = folder
         runtime = folder / "runtime"
         runtime.mkdir(mode=0o700)
-        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), **(env or {})}
         self.output = (folder / "output").open("wb")
         self.process = subprocess.Popen(
             [
                 *(regroup, "--oversubscribe", "--shards", str(schedule.shards), "--seed", "7"),
                 *("--initial-size", str(schedule.start), "--replace", schedule.replace),
                 *(("--learner-steps", "8", "--learner-state", "1") if schedule.learn else ()),
+                *words,
                 *("-np", f"{schedule.smallest}:{schedule.largest}", *program),
             ],
             env=self.env,
@@ -182,9 +192,12 @@ class Disturber:
         self.first = set(named(job.folder, "computed"))
         self.hunts: list[set[int]] = []  # newcomers to kill; of each, the processes that are none
         self.began = time.monotonic()
+        self.planes: set[str] = set()  # that the job was seen to use, if anybody wants to know
 
-    def play(self) -> None:
+    def play(self, look: Callable[[Job], set[str]] | None = None) -> None:
         for at, what in self.schedule.events:
+            if look is not None:
+                self.planes |= look(self.job)
             if not self.reach(at * self.schedule.steps):
                 return
             self.happened[what] += self.perform(what)
