@@ -1,11 +1,14 @@
 """Checks of a GPU before its member is admitted, over fake GPUs: a member on a bad one is refused,
 another one starts elsewhere, and the weights keep their bits. A healthy GPU is never refused."""
 
+import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
-from conftest import elastic, needs_device_kernels, until
+from conftest import BIN, DEADLINE_S, ROOT, elastic, needs_device_kernels, until
 from test_planes import FAKE, LEAF_MS, STEPS, alone, digest, env, status
 
 pytestmark = needs_device_kernels
@@ -135,3 +138,39 @@ def test_without_checks_nobody_is_refused(regroup, device_member, machine):
     job = regroup.run(*words, *program(device_member), env=bad)
     assert_same_bits(job, regroup, device_member)
     assert refusals(job) == {}
+
+
+SMI = f"""#!/bin/sh
+case $1 in *uuid*) echo {UUIDS[0]} ;; *) echo "{CHIP}, 580.0" ;; esac
+"""
+# DIR STEPS MB HELD_GIB, as gpu_member takes them, which needs the runtime of CUDA.
+GPU_MEMBER = """#!/bin/sh
+digest=$(MEMBER device "$2" 0 | sed -n 's/^finished //p')
+[ -z "$digest" ] || echo "1 weights-$digest $2 1 1" >"$1/timeline.$$"
+"""
+
+
+@pytest.mark.parametrize("bad", ["", "wrong_product=1"])
+def test_the_check_of_gpu_test_over_the_fake(device_member, tmp_path, bad):
+    for name, text in {"nvidia-smi": SMI, "gpu_member": GPU_MEMBER}.items():
+        (tmp_path / name).write_text(text.replace("MEMBER", device_member))
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "gpu_health").symlink_to(BIN / "gpu_health")
+    report = tmp_path / "report.json"
+    words = ["--programs", str(tmp_path), "--only", "health", "--json", str(report)]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/gpu/run.py"), *words],
+        env={
+            **os.environ,
+            **env(REGROUP_FAKE_CUDA=bad, PATH=f"{tmp_path}:{BIN}:{os.environ['PATH']}"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=4 * DEADLINE_S,
+    )
+    found = json.loads(report.read_text())["checks"]["health"]
+    assert done.returncode == (1 if bad else 0), done.stdout + done.stderr
+    if bad:
+        assert "the fixed product has wrong bits" in found["why"]
+    else:
+        assert found["chip"] == CHIP and found["rows"]["check"]["samples"] == 5

@@ -481,6 +481,32 @@ def kernels(bench: Bench) -> dict:
     return reported(bench, [str(bench.programs / "gpu_kernels")], 70)
 
 
+def health(bench: Bench) -> dict:
+    """The check of --health finds no fault; members that make it are admitted, and train with the
+    bits of those that do not."""
+    rows = reported(bench, [str(bench.programs / "gpu_health"), "6"], 60)["report"]
+    for row in rows:
+        want(row["gpu"].startswith(("GPU-", "MIG-")) and not row["faults"], f"{row}")
+    weights = []
+    for checked in (["--health"], []):
+        command = member(bench, 50, 0)
+        with bench.job(*checked, *training("2:2", command)) as job:
+            status = job.process.wait(120)
+            want(status == 0, f"{checked}: exit status {status}: {job.text()[-2000:]}")
+        want("refused" not in job.text(), job.text()[-2000:])
+        weights.append(weights_of(ours_recovery.read_timelines(Path(command[1]))))
+    want(
+        weights[0] == weights[1] != {}, f"weights {weights[0]} with --health, {weights[1]} without"
+    )
+    first, *others = [row["ms"] for row in rows]
+    figures = {"first check": [first], "check": others}
+    return {
+        "chip": rows[0]["chip"],
+        "weights": weights[0][50],
+        "rows": {name: summarize(values).to_json() for name, values in figures.items()},
+    }
+
+
 def nccl(bench: Bench) -> dict:
     """What the NCCL of this machine's torch has and does on one GPU."""
     return reported(bench, [sys.executable, str(ROOT / "tests/gpu/nccl_phase.py")], 60)
@@ -502,6 +528,7 @@ CHECKS: dict[str, tuple[Callable[[Bench], dict], float]] = {
     "pytorch": (pytorch, 180),
     "pytorch, plane cuda": (lambda bench: pytorch(bench, "cuda bits", "cuda overhead"), 100),
     "nccl": (nccl, 60),
+    "health": (health, 60),
     "recovery": (lambda bench: recovery(bench, kills=20, held=0), 180),
     "recovery, gradients in memory of the GPU": (
         lambda bench: recovery(bench, 10, 0, "device"),
