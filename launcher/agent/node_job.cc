@@ -155,6 +155,7 @@ void NodeJob::on(const StartStore& order) {
   events.said = [this](const std::string& text) { link_->send(UserMessage{text}); };
   events.failed = [this](const std::string& why) { link_->send(StoreFailed{why}); };
   events.over = [this] { return !needs_store_; };
+  store_number_ = order.store;
   store_ = stores_(agent_, name_, order, std::move(events));
 }
 
@@ -162,7 +163,12 @@ void NodeJob::on(const QueryStore& query) {
   const auto reply = [this, number = query.query](const base::Result<std::string>& answer) {
     link_->send(StoreReply{number, answer.status(), answer.ok() ? *answer : std::string()});
   };
-  store_ ? store_->answer(query, reply) : reply(base::unavailable("no parameter server runs here"));
+  if (!store_) return reply(base::unavailable("no parameter server runs here"));
+  if (std::ranges::find(query.lost, store_number_) == query.lost.end())
+    return store_->answer(query, reply);
+  store_.reset();  // before the reply: from then on clients do without it
+  reply(std::string());
+  release_store();
 }
 
 void NodeJob::on(const StartSpace& start) { local_.start(start.order); }

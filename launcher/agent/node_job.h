@@ -94,6 +94,7 @@ class NodeJob final : public AgentJob {
   std::unique_ptr<Reparenting> reparenting_;     // of an elastic job, below another agent
   const std::string name_;                       // of this host
   const StoreFactory stores_;
+  std::uint32_t store_number_ = 0;
   std::unique_ptr<Store> store_;       // of the job's parameter server; null: not on this host
   bool needs_store_ = true;            // members of other hosts may use it
   std::function<void()> then_finish_;  // set by finish() while they may

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -32,12 +33,15 @@ struct StartStore {
   std::string owner;
   std::string resume;  // path of the checkpoint whose tables it loads; "": none
 };
-// Asks for its status, sets the number of servers, or has it write its part of a checkpoint.
-// Answered by StoreReply.
+// Asks for its status, sets the number of servers, has it write its part of a checkpoint, or tells
+// it which stores are lost. Answered by StoreReply.
 struct QueryStore {
   std::uint32_t query = 0;    // its number
   std::uint32_t servers = 0;  // of the job; 0: not to be set
   std::string save;           // what `regroup-persist save-tables` reads; "": nothing is saved
+  // The stores that are lost, all so far: its clients go on without them. If it is one of them, it
+  // ends. Empty: nothing is told.
+  std::vector<std::uint32_t> lost;
 };
 
 // --- agent -> controller

@@ -28,13 +28,13 @@ inline base::Result<StartStore> plain(const fb::StartStoreT& t) {
 }
 inline fb::QueryStoreT table(const QueryStore& m) {
   fb::QueryStoreT t;
-  t.query = m.query, t.servers = m.servers, t.save = m.save;
+  t.query = m.query, t.servers = m.servers, t.save = m.save, t.lost = m.lost;
   return t;
 }
 inline base::Result<QueryStore> plain(const fb::QueryStoreT& t) {
   if (!t.save.empty() && !bounded_json(t.save))
     return base::data_loss("QueryStore: JSON too long or too deep");
-  return QueryStore{t.query, t.servers, t.save};
+  return QueryStore{t.query, t.servers, t.save, t.lost};
 }
 inline fb::StoreStartedT table(const StoreStarted& m) {
   fb::StoreStartedT t;

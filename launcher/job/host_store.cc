@@ -43,6 +43,10 @@ class HostStore final : public agent::Store {
   void answer(const agent::QueryStore& query, Answer then) override {
     if (!servers_ || !started_) return then(base::unavailable("its store still starts"));
     if (!query.save.empty()) return servers_->save_part(query.save, std::move(then));
+    if (!query.lost.empty()) {
+      servers_->lose_stores(query.lost);
+      return then(std::string());
+    }
     if (query.servers != 0) return then(servers_->resize(query.servers));
     then(servers_->status_json());
   }

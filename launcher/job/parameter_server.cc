@@ -387,6 +387,14 @@ base::Status ParameterServer::map_memory() {
   return {};
 }
 
+void ParameterServer::lose_stores(const std::vector<std::uint32_t>& stores) {
+  std::uint64_t lost = 0;
+  for (const std::uint32_t store : stores) {
+    if (store < options_.stores && store < 64) lost |= std::uint64_t{1} << store;
+  }
+  collective::ps::note_lost_stores(shards_, lost);
+}
+
 // The first member on another host connects after this.
 base::Status ParameterServer::open_gateway() {
   if (options_.host_address.empty()) return {};

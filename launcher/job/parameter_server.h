@@ -134,6 +134,10 @@ class ParameterServer {
   // started.
   [[nodiscard]] base::Result<std::string> resize(std::uint32_t servers);
 
+  // Tells clients of this store that other stores of the job, by number, are lost for good and
+  // answer nobody any more: calls go on with the copies of their ranges.
+  void lose_stores(const std::vector<std::uint32_t>& stores);
+
   // What members on other hosts get as REGROUP_PS; empty without `host_address`.
   [[nodiscard]] const std::string& gateway_address() const { return gateway_address_; }
   // Null if nothing is saved or loaded.

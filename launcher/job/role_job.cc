@@ -153,7 +153,7 @@ void RoleJob::start_other_stores() {
   other_stores_ = std::make_unique<OtherStores>(
       agent_.loop(), own.host_name, options_.other_stores,
       OtherStores::Events{[this](const base::Status& status) { on_stores_started(status); },
-                          [this](const std::string& why) { on_store_failed(why); }});
+                          [this](std::size_t, const std::string& why) { on_store_failed(why); }});
   agent::StartStore order;
   order.seed = own.seed;
   order.bytes = own.bytes;

@@ -130,14 +130,16 @@ void add_store(json& out, const std::string& host, json status) {
 
 }  // namespace
 
-std::string stores_text(const std::vector<StorePlace>& stores, std::size_t host) {
+std::string stores_text(const std::vector<StorePlace>& stores, std::size_t host,
+                        std::size_t replicas) {
   std::string out;
   for (std::size_t i = 0; i < stores.size(); ++i)
     out += (i == 0 ? "" : ";") + (i == host ? stores[i].socket : stores[i].address);
+  if (replicas > 1) out += fmt::format(";replicas={}", replicas);
   return out;
 }
 
-std::string merged_status(const std::vector<StoreStatus>& stores) {
+std::string merged_status(const std::vector<StoreStatus>& stores, const StoreReplicas& replicas) {
   json out{{"stores", json::array()},
            {"servers", json::array()},
            {"moves", json::array()},
@@ -160,6 +162,11 @@ std::string merged_status(const std::vector<StoreStatus>& stores) {
       }
     }
     if (!why.empty()) out["stores"].push_back({{"host", store.host}, {"why", why}});
+    if (store.lost) out["stores"].back()["lost"] = true;
+  }
+  if (replicas.count() > 1) {
+    out["replicas"] = replicas.count();
+    out["may_be_lost"] = replicas.spare();
   }
   std::string text = out.dump();
   if (text.size() < base::kMostDescriptorText) return text;

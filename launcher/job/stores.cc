@@ -11,15 +11,17 @@
 
 #include "base/printable.h"
 #include "base/values.h"
+#include "launcher/job/parameter_server.h"
 
 namespace regroup::job {
 
 OtherStores::OtherStores(boost::asio::io_context& loop, std::string own,
-                         std::vector<OtherStore> others, Events events)
+                         std::vector<OtherStore> others, Events events, std::size_t replicas)
     : loop_(loop),
       own_(std::move(own)),
       others_(std::move(others)),
       events_(std::move(events)),
+      replicas_(others_.size() + 1, replicas),
       places_(others_.size()),
       waits_for_(others_.size()) {}
 
@@ -48,8 +50,8 @@ void OtherStores::start(agent::StartStore order, const std::vector<std::string>&
           on_started(i, started);
           if (waits_for_ == 0) timer->cancel();
         },
-        [this, lives = lives_](const std::string& why) {
-          if (*lives) events_.failed(why);
+        [this, lives = lives_, i](const std::string& why) {
+          if (*lives) events_.failed(i + 1, why);
         });
   }
 }
@@ -70,6 +72,29 @@ void OtherStores::end_start(const base::Status& why) {
   events_.started(why);
 }
 
+void OtherStores::lose(std::size_t store, const TellOwn& own) {
+  replicas_.lose(store);
+  std::vector<std::uint32_t> lost;
+  for (const std::size_t one : replicas_.lost()) lost.push_back(static_cast<std::uint32_t>(one));
+  // The lost store first, if its agent lives: it must answer nobody once a push is acknowledged
+  // without it.
+  others_.at(store - 1).query({.lost = lost}, [this, lives = lives_, lost, own](const auto&) {
+    if (*lives) tell_lost(lost, own);
+  });
+}
+
+void OtherStores::tell_lost(const std::vector<std::uint32_t>& lost, const TellOwn& own) {
+  own(lost);
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    if (replicas_.is_lost(i + 1)) continue;
+    // One that cannot be told would hold up clients, so it is lost, too.
+    others_[i].query({.lost = lost}, [this, lives = lives_, i](base::Result<std::string> said) {
+      if (*lives && !said.ok() && !replicas_.is_lost(i + 1))
+        events_.failed(i + 1, said.status().message());
+    });
+  }
+}
+
 void OtherStores::ask(const std::function<agent::QueryStore(std::size_t)>& query,
                       std::optional<base::Duration> limit, std::function<void(Replies)> then) {
   struct Asked {
@@ -88,11 +113,12 @@ void OtherStores::ask(const std::function<agent::QueryStore(std::size_t)>& query
     Replies out;
     for (std::size_t i = 0; i < others_.size(); ++i) {
       const std::string& host = others_[i].host;
-      out.push_back({host, asked->said[i]
-                               ? std::move(*asked->said[i])
-                               : base::Result<std::string>(base::deadline_exceeded(
-                                     fmt::format("host {}: no answer within {:g} s", host,
-                                                 std::chrono::duration<double>(*limit).count())))});
+      out.push_back({host,
+                     asked->said[i] ? std::move(*asked->said[i])
+                                    : base::Result<std::string>(base::deadline_exceeded(fmt::format(
+                                          "host {}: no answer within {:g} s", host,
+                                          std::chrono::duration<double>(*limit).count()))),
+                     replicas_.is_lost(i + 1)});
     }
     told(std::move(out));
   };
@@ -104,18 +130,22 @@ void OtherStores::ask(const std::function<agent::QueryStore(std::size_t)>& query
     });
   }
   for (std::size_t i = 0; i < others_.size(); ++i) {
-    others_[i].query(query(i + 1), [asked, end, i](base::Result<std::string> said) {
-      asked->said[i] = std::move(said);
+    const auto said = [asked, end, i](base::Result<std::string> text) {
+      asked->said[i] = std::move(text);
       if (--asked->open == 0) end();
-    });
+    };
+    if (replicas_.is_lost(i + 1))
+      said(base::peer_lost(fmt::format("host {}: its copies of tables are lost", host(i + 1))));
+    else
+      others_[i].query(query(i + 1), said);
   }
 }
 
 void OtherStores::status(std::string own, const std::function<void(const std::string&)>& answer) {
   ask([](std::size_t) { return agent::QueryStore(); }, kQueryLimit,
-      [own = std::move(own), name = own_, answer](Replies replies) {
-        replies.insert(replies.begin(), StoreStatus{name, own});
-        answer(merged_status(replies));
+      [this, own = std::move(own), answer](Replies replies) {
+        replies.insert(replies.begin(), StoreStatus{own_, own});
+        answer(merged_status(replies, replicas_));
       });
 }
 
@@ -124,7 +154,7 @@ void OtherStores::save(const std::function<std::string(std::size_t)>& descriptio
   ask([&](std::size_t store) { return agent::QueryStore{.save = description(store)}; }, {},
       [then = std::move(then)](const Replies& replies) {
         std::uint64_t sum = 0;
-        for (const auto& [host, said] : replies) {
+        for (const auto& [host, said, lost] : replies) {
           std::uint64_t version = 0;
           if (!said.ok()) return then(said.status());
           if (!base::read_number(std::string_view(*said), version))
@@ -140,7 +170,7 @@ void OtherStores::version(std::function<void(std::optional<std::uint64_t>)> then
   ask([](std::size_t) { return agent::QueryStore(); }, kQueryLimit,
       [then = std::move(then)](const Replies& replies) {
         std::uint64_t sum = 0;
-        for (const auto& [host, said] : replies) {
+        for (const auto& [host, said, lost] : replies) {
           const auto version = said.ok() ? version_of(*said) : std::nullopt;
           if (!version) return then({});
           sum += *version;
@@ -153,14 +183,19 @@ void OtherStores::resize(std::uint32_t servers,
                          const std::function<void(const base::Result<std::string>&)>& answer) {
   ask([servers](std::size_t) { return agent::QueryStore{.servers = servers}; }, kResizeLimit,
       [this, servers, answer](const Replies& replies) {
-        for (const StoreStatus& reply : replies) {
+        std::uint32_t all = servers_of_store(servers, static_cast<std::uint32_t>(size() + 1), 0);
+        for (std::size_t i = 0; i < replies.size(); ++i) {
+          const StoreStatus& reply = replies[i];
+          if (reply.lost) continue;
+          all += servers_of_store(servers, static_cast<std::uint32_t>(size() + 1),
+                                  static_cast<std::uint32_t>(i + 1));
           if (!reply.json.ok())
             return answer(base::Status(
                 reply.json.status().code(),
                 fmt::format("resize ps={}: {}", servers, reply.json.status().message())));
         }
-        answer(fmt::format("parameter server: {} on {}", base::counted(servers, "server"),
-                           base::counted(others_.size() + 1, "host")));
+        answer(fmt::format("parameter server: {} on {}", base::counted(all, "server"),
+                           base::counted(size() + 1 - replicas_.lost().size(), "host")));
       });
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "launcher/agent/store.h"
+#include "launcher/job/store_replicas.h"
 #include "launcher/job/store_status.h"
 
 namespace regroup::job {
@@ -33,12 +34,13 @@ struct OtherStore {
 class OtherStores {
  public:
   struct Events {
-    std::function<void(const base::Status&)> started;    // once: all serve, or why one does not
-    std::function<void(const std::string& why)> failed;  // "": it has been said
+    std::function<void(const base::Status&)> started;  // once: all serve, or why one does not
+    // A store cannot serve any more.
+    std::function<void(std::size_t store, const std::string& why)> failed;
   };
-  // `own`: the host of the launcher's own store, the first one.
+  // `own`: the host of the launcher's own store, the first one. `replicas`: copies of each range.
   OtherStores(boost::asio::io_context& loop, std::string own, std::vector<OtherStore> others,
-              Events events);
+              Events events, std::size_t replicas = 1);
   ~OtherStores();
   OtherStores(const OtherStores&) = delete;
   OtherStores& operator=(const OtherStores&) = delete;
@@ -51,6 +53,16 @@ class OtherStores {
   // After `started`, by number from 1 on.
   [[nodiscard]] const std::vector<StorePlace>& places() const { return places_; }
   [[nodiscard]] std::size_t size() const { return others_.size(); }
+  // Of store `store`, 0 being the launcher's own.
+  [[nodiscard]] const std::string& host(std::size_t store) const {
+    return store == 0 ? own_ : others_.at(store - 1).host;
+  }
+
+  // Store `store`, which is not the first one, is lost: ends it, if its agent lives, and then tells
+  // the other stores, so that clients go on without it. `own` tells the launcher's own store.
+  using TellOwn = std::function<void(const std::vector<std::uint32_t>& lost)>;
+  void lose(std::size_t store, const TellOwn& own);
+  [[nodiscard]] const StoreReplicas& replicas() const { return replicas_; }
 
   // `own`: the status of the launcher's own store. `answer` is called within kQueryLimit.
   static constexpr std::chrono::seconds kQueryLimit{2};
@@ -72,6 +84,7 @@ class OtherStores {
   // No limit: for as long as the agents live.
   void ask(const std::function<agent::QueryStore(std::size_t store)>& query,
            std::optional<base::Duration> limit, std::function<void(Replies)> then);
+  void tell_lost(const std::vector<std::uint32_t>& lost, const TellOwn& own);
   void on_started(std::size_t index, const agent::StoreStarted& started);
   void end_start(const base::Status& why);
 
@@ -79,6 +92,7 @@ class OtherStores {
   const std::string own_;
   const std::vector<OtherStore> others_;
   const Events events_;
+  StoreReplicas replicas_;
   std::vector<StorePlace> places_;
   std::size_t waits_for_ = 0;  // stores that have not started
   std::uint64_t version_at_start_ = 0;

@@ -112,7 +112,7 @@ inline std::vector<Sample<Message>> samples() {
        LocalCheckpointReply{true, {base::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"}},
       {"start_store",
        StartStore{1, 3, "10.0.0.2", 7, 1 << 30, 4, 6, std::chrono::milliseconds(2500)}},
-      {"query_store", QueryStore{5, 4}},
+      {"query_store", QueryStore{5, 4, "", {1, 2}}},
       {"store_started",
        StoreStarted{{base::Code::kResourceExhausted, "too little"}, "tcp,b,10.0.0.2", "/run/ps"}},
       {"store_reply", StoreReply{5, {base::Code::kInvalidArgument, "a range"}, R"({"view":2})"}},

@@ -160,6 +160,8 @@ TEST(NodeWire, AStoreOfAHostIsToldOfCheckpoints) {
   EXPECT_EQ(start.owner, "j1");
   EXPECT_EQ(start.resume, "/d/step-00000007");
   EXPECT_EQ(through(QueryStore{.query = 3, .save = "{}"}).save, "{}");
+  EXPECT_EQ(through(QueryStore{.query = 3, .lost = {2, 0}}).lost,
+            (std::vector<std::uint32_t>{2, 0}));
   EXPECT_FALSE(decode(encode(QueryStore{.save = std::string(9 << 20, '[')})).ok());
   EXPECT_EQ(through(StoreStarted{{}, "a", "b", 1ULL << 40}).version, 1ULL << 40);
 }

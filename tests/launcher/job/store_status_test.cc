@@ -23,6 +23,12 @@ TEST(Stores, MembersGetTheMemoryOfTheirHostAndTheGatewaysOfOthers) {
   EXPECT_EQ(stores_text({{"tcp,a,1", "/a"}}, 1), "tcp,a,1");
 }
 
+TEST(Stores, MembersGetTheNumberOfCopiesIfThereAreSeveral) {
+  const std::vector<StorePlace> stores{{"tcp,a,1", "/a"}, {"tcp,b,2", "/b"}};
+  EXPECT_EQ(stores_text(stores, 0, 1), "/a;tcp,b,2");
+  EXPECT_EQ(stores_text(stores, 1, 2), "tcp,a,1;/b;replicas=2");
+}
+
 json status_of(std::uint64_t view, std::uint64_t updates, const json& servers) {
   return {{"view", view},
           {"bytes", 100},
@@ -42,12 +48,16 @@ json server(int number, int pid, const char* host) {
   return {{"server", number}, {"pid", pid}, {"host", host}};
 }
 
+std::string merged(const std::vector<StoreStatus>& stores) {
+  return merged_status(stores, StoreReplicas(stores.size(), 1));
+}
+
 TEST(MergedStatus, NamesTheHostOfEachServerAndAddsUp) {
   json first = status_of(1, 10, json::array({server(0, 11)}));
   json second = status_of(3, 5, json::array({server(0, 22), server(1, 23)}));
   second["step"] = 7;
   first["checkpoint"] = 4;
-  const json out = json::parse(merged_status({{"a", first.dump()}, {"b", second.dump()}}));
+  const json out = json::parse(merged({{"a", first.dump()}, {"b", second.dump()}}));
   EXPECT_EQ(out["servers"],
             json::array({server(0, 11, "a"), server(0, 22, "b"), server(1, 23, "b")}));
   EXPECT_EQ(out["updates"], 15);
@@ -64,15 +74,32 @@ TEST(MergedStatus, NamesTheHostOfEachServerAndAddsUp) {
   EXPECT_EQ(out["moves"][1]["view"], 3);
 }
 
+TEST(MergedStatus, SaysWhichStoresAreLostAndHowManyMoreMayBe) {
+  const json own = status_of(1, 10, json::array());
+  StoreReplicas replicas(3, 2);
+  const auto lost = base::Status(base::peer_lost("host c: its copies of tables are lost"));
+  std::vector<StoreStatus> stores{{"a", own.dump()}, {"b", own.dump()}, {"c", own.dump()}};
+  json out = json::parse(merged_status(stores, replicas));
+  EXPECT_EQ(out["replicas"], 2);
+  EXPECT_EQ(out["may_be_lost"], 1);
+  EXPECT_FALSE(out["stores"][2].contains("lost"));
+  replicas.lose(2);
+  stores[2] = {"c", lost, true};
+  out = json::parse(merged_status(stores, replicas));
+  EXPECT_EQ(out["may_be_lost"], 0);
+  EXPECT_EQ(out["stores"][2], (json{{"host", "c"}, {"why", lost.message()}, {"lost", true}}));
+  EXPECT_FALSE(json::parse(merged({{"a", own.dump()}})).contains("replicas"));
+}
+
 TEST(MergedStatus, AStoreThatDoesNotSayIsNamedAndTheRestIsShown) {
   const json own = status_of(1, 10, json::array());
   json strange = own;
   strange["updates"] = "many";
   const json out =
-      json::parse(merged_status({{"a", own.dump()},
-                                 {"b", base::Status(base::deadline_exceeded("host b: no answer"))},
-                                 {"c", std::string("[")},
-                                 {"d", strange.dump()}}));
+      json::parse(merged({{"a", own.dump()},
+                          {"b", base::Status(base::deadline_exceeded("host b: no answer"))},
+                          {"c", std::string("[")},
+                          {"d", strange.dump()}}));
   EXPECT_EQ(out["updates"], 10);
   EXPECT_EQ(out["stores"][1]["why"], "host b: no answer");
   EXPECT_EQ(out["stores"][2]["why"], "host c: malformed status of its store");
@@ -99,7 +126,7 @@ TEST(MergedStatus, AStoreWithMalformedElementsIsNamedAndTheRestIsShown) {
   for (const json& change : strange) {
     json other = own;
     other.update(change);
-    const json out = json::parse(merged_status({{"a", own.dump()}, {"b", other.dump()}}));
+    const json out = json::parse(merged({{"a", own.dump()}, {"b", other.dump()}}));
     EXPECT_EQ(out["servers"], json::array({server(0, 11, "a")})) << change;
     ASSERT_EQ(out["stores"].size(), 2U) << change;
     EXPECT_EQ(out["stores"][1].value("why", ""), "host b: malformed status of its store") << change;
@@ -111,15 +138,15 @@ TEST(MergedStatus, ShowsNoControlCharactersOfAnotherHost) {
   one["tables"] = {{"a\x1b[2J", "0"}};
   one["x"] = "\x07";
   const json bad = status_of(1, 1, json::array({one}));
-  EXPECT_EQ(merged_status({{"a", bad.dump()}}).find("\\u001b"), std::string::npos);
-  EXPECT_EQ(merged_status({{"a", bad.dump()}}).find("\\u0007"), std::string::npos);
+  EXPECT_EQ(merged({{"a", bad.dump()}}).find("\\u001b"), std::string::npos);
+  EXPECT_EQ(merged({{"a", bad.dump()}}).find("\\u0007"), std::string::npos);
 }
 
 TEST(MergedStatus, FitsIntoAMessage) {
   json servers = json::array();
   for (int i = 0; i < 500; ++i)
     servers.push_back({{"server", i}, {"tables", {{std::string(200, 't'), "0-99"}}}});
-  const std::string text = merged_status({{"a", status_of(1, 1, servers).dump()}});
+  const std::string text = merged({{"a", status_of(1, 1, servers).dump()}});
   EXPECT_LT(text.size(), base::kMostDescriptorText);
   EXPECT_EQ(json::parse(text)["servers"].size(), 500U);
 }

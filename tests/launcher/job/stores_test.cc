@@ -48,7 +48,11 @@ class OtherStoresTest : public testing::Test {
     stores_ = std::make_unique<OtherStores>(
         loop_, "a", std::move(doors),
         OtherStores::Events{[this](const base::Status& status) { result_ = status; },
-                            [this](const std::string& why) { why_ = why; }});
+                            [this](std::size_t store, const std::string& why) {
+                              failed_store_ = store;
+                              why_ = why;
+                            }},
+        2);
   }
   void start(base::Duration limit = std::chrono::seconds(60)) {
     agent::StartStore order;
@@ -65,6 +69,7 @@ class OtherStoresTest : public testing::Test {
   std::function<void(base::Result<std::string>)> then_[2];
   std::optional<base::Status> result_;
   std::optional<std::string> why_;
+  std::size_t failed_store_ = 0;
 };
 
 TEST_F(OtherStoresTest, MembersStartOnceAllStoresServe) {
@@ -82,6 +87,52 @@ TEST_F(OtherStoresTest, MembersStartOnceAllStoresServe) {
   EXPECT_EQ(stores_->places()[1].socket, "/c");
   failed_[1]("host c: it ends");
   EXPECT_EQ(why_, "host c: it ends");
+  EXPECT_EQ(failed_store_, 2U);
+}
+
+TEST_F(OtherStoresTest, ALostOneEndsBeforeTheOthersAreTold) {
+  using Lost = std::vector<std::uint32_t>;
+  Lost own;
+  stores_->lose(1, [&](const Lost& lost) { own = lost; });
+  EXPECT_EQ(queries_[0].lost, Lost{1});
+  EXPECT_TRUE(own.empty() && queries_[1].lost.empty()) << "it may answer clients yet";
+  then_[0](base::Status(base::unavailable("host b: its agent is not running")));
+  EXPECT_EQ(own, Lost{1});
+  EXPECT_EQ(queries_[1].lost, Lost{1});
+  then_[1](std::string());
+  EXPECT_FALSE(why_);
+  stores_->lose(2, [&](const Lost& lost) { own = lost; });
+  EXPECT_EQ(queries_[1].lost, (Lost{1, 2}));
+  then_[1](std::string());
+  EXPECT_EQ(own, (Lost{1, 2}));
+  EXPECT_EQ(stores_->replicas().without_copy(), std::vector<std::size_t>{1});
+}
+
+TEST_F(OtherStoresTest, OneThatCannotBeToldIsLostToo) {
+  stores_->lose(1, [](const auto&) {});
+  then_[0](std::string());
+  then_[1](base::Status(base::peer_lost("host c: no heartbeat")));
+  EXPECT_EQ(failed_store_, 2U);
+  EXPECT_EQ(why_, "host c: no heartbeat");
+}
+
+TEST_F(OtherStoresTest, ALostOneIsNamedAndNotAsked) {
+  stores_->lose(1, [](const auto&) {});
+  queries_[0] = {};
+  std::optional<std::string> status;
+  stores_->status(kStatus, [&](const std::string& text) { status = text; });
+  then_[1](std::string(kStatus));
+  ASSERT_TRUE(status);
+  const json shown = json::parse(*status);
+  EXPECT_EQ(shown["stores"][1]["why"], "host b: its copies of tables are lost");
+  EXPECT_EQ(shown["stores"][1]["lost"], true);
+  EXPECT_EQ(shown["may_be_lost"], 0);
+  std::optional<base::Result<std::string>> done;
+  stores_->resize(5, [&](const base::Result<std::string>& said) { done = said; });
+  EXPECT_EQ(queries_[1].servers, 5U);
+  then_[1](std::string("ok"));
+  ASSERT_TRUE(done && done->ok());
+  EXPECT_EQ(**done, "parameter server: 3 servers on 2 hosts");
 }
 
 TEST_F(OtherStoresTest, OneThatCannotStartEndsTheStart) {
