@@ -21,4 +21,7 @@ namespace regroup::elastic {
 [[nodiscard]] std::optional<proto::DeviceHealth> check_device(
     int device, void* stream, const collective::cuda::DeviceKernels* kernels, base::Duration wait);
 
+// True if a context of CUDA is current in this thread, so that its GPU is the one that it uses.
+[[nodiscard]] bool has_device_context();
+
 }  // namespace regroup::elastic

@@ -266,7 +266,8 @@ std::optional<proto::DeviceHealth> checked_device(const Options& options, const 
                                                   const collective::cuda::DeviceKernels* kernels) {
   const bool on_device = options.memory == Memory::kDevice;
   if (!env.health || env.alone || env.fixed || env.agent_socket.empty()) return std::nullopt;
-  if (!on_device && !options.staged_by_caller) return std::nullopt;
+  // Without a context it is not known which GPU the caller uses.
+  if (!on_device && !(options.staged_by_caller && has_device_context())) return std::nullopt;
   return check_device(options.device, on_device ? options.stream : nullptr, kernels,
                       env.health_limit);
 }

@@ -1,7 +1,10 @@
 // A member whose gradients are in memory of a device, or of the host, for black-box tests:
-//   device_member host|device|harvest|join STEPS MILLISECONDS_PER_LEAF [DEADLINE_S [DEVICE]]
+//   device_member host|device|harvest|join|staged|apart STEPS MILLISECONDS_PER_LEAF [DEADLINE_S
+//   [DEVICE]]
 // harvest: as device, but the session fills leaves from gradients elsewhere on the device, of which
 // each second one is of another stream.
+// staged: as host, but the gradients are copies of those of a GPU; apart: the same, but this thread
+// has no context of one.
 // join: as device, but the session loads the driver first; the program ends once it has joined.
 // Trains with pseudo-random gradients that depend on step, leaf and weights. Prints "step S size N"
 // for each step at rank 0, and "finished DIGEST" at the end: equal digests are equal weights. Once
@@ -150,8 +153,12 @@ int run(int argc, char** argv) {
   options.fingerprint = "equal on all";
   if (argc > 4) options.deadline = std::chrono::seconds(std::strtol(argv[4], nullptr, 10));
   if (argc > 5) options.device = static_cast<int>(std::strtol(argv[5], nullptr, 10));
-  const bool harvest = std::string(argv[1]) == "harvest";
-  if (harvest || std::string(argv[1]) == "device") {
+  const std::string mode = argv[1];
+  const bool harvest = mode == "harvest";
+  std::unique_ptr<Device> context;
+  if (mode == "staged") context = std::make_unique<Device>();
+  options.staged_by_caller = mode == "staged" || mode == "apart";
+  if (harvest || mode == "device") {
     device = std::make_unique<Device>();
     options.memory = regroup::elastic::Memory::kDevice;
     options.stream = device->stream();
@@ -168,9 +175,9 @@ int run(int argc, char** argv) {
     state.track("weights", std::span(weights));
   }
   options.model = state.describe();
-  if (std::string(argv[1]) == "join") options.memory = regroup::elastic::Memory::kDevice;
+  if (mode == "join") options.memory = regroup::elastic::Memory::kDevice;
   auto session = must(regroup::elastic::Session::join(options));
-  if (std::string(argv[1]) == "join") return 0;
+  if (mode == "join") return 0;
   while (session->last_step() < steps) {
     const auto step = must(session->next_step());
     if (device) device->read(weights, there, device->state());

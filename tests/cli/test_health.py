@@ -44,8 +44,8 @@ def machine(tmp_path) -> tuple[str, ...]:
     return ("--health", "--shards", "6", "--placement", "best", "--topology", str(path))
 
 
-def program(member: str, leaf_ms: str = "0") -> list[str]:
-    return ["sh", "-c", SCRIPT, member, "device", STEPS, leaf_ms]
+def program(member: str, leaf_ms: str = "0", memory: str = "device") -> list[str]:
+    return ["sh", "-c", SCRIPT, member, memory, STEPS, leaf_ms]
 
 
 def fakes(**more: str) -> dict[str, str]:
@@ -130,6 +130,19 @@ def test_without_a_healthy_gpu_the_job_ends_with_the_reason(regroup, device_memb
         r"0 of at least 1 member left",
         job.err,
     ), job.err
+
+
+@pytest.mark.parametrize("memory", ["staged", "apart"])
+def test_a_gpu_that_the_member_may_not_use_is_not_checked(regroup, device_member, memory):
+    """With gradients that the caller stages it is known by the context of the thread."""
+    words = elastic("1:1", "--health", "--shards", "6")
+    bad = fakes(SETTINGS_0="wrong_product=1")
+    job = regroup.run(*words, *program(device_member, memory=memory), env=bad)
+    if memory == "apart":
+        assert_same_bits(job, regroup, device_member)
+    else:
+        assert job.wait() == 1
+    assert bool(refusals(job)) == (memory == "staged")
 
 
 def test_without_checks_nobody_is_refused(regroup, device_member, machine):

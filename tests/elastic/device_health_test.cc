@@ -67,6 +67,17 @@ TEST(DeviceHealth, WrongBitsAreAFault) {
       "wrong_product=1");
 }
 
+TEST(DeviceHealth, WrongBitsOnceAreNoFault) {
+  in_process(
+      [] {
+        const Gpu gpu;
+        const auto found = check_device(0, gpu.stream, nullptr, kLong);
+        ASSERT_TRUE(found);
+        EXPECT_THAT(found->faults, IsEmpty());
+      },
+      "wrong_once=1");
+}
+
 // A program may have changed the rounding of its thread, and a processor may be faulty: then what
 // the GPU computed is not known as wrong.
 TEST(DeviceHealth, WrongBitsOfTheProcessorAreNoFaultOfTheGpu) {
@@ -156,7 +167,7 @@ TEST(DeviceHealth, AnErrorOfTheDriverIsNoFault) {
           const auto found = check_device(0, gpu.stream, nullptr, kLong);
           EXPECT_TRUE(!found || found->faults.empty());
         },
-        "", fault);
+        "wrong_product=1", fault);  // which is seen if the error does not come first
   }
 }
 
@@ -198,6 +209,30 @@ TEST(DeviceHealth, NvmlThatDoesNotAnswerIsNoFault) {
     ::setenv("REGROUP_FAKE_NVML", "GPU-face7265-6772-6f75-7000-000000000000 hang=1", 1);
     EXPECT_THAT(nvml_faults("GPU-face7265-6772-6f75-7000-000000000000", milliseconds(50)),
                 IsEmpty());
+  });
+}
+
+// What the driver says is known without work on the GPU.
+TEST(DeviceHealth, NvmlIsAskedAlsoWhileTheProgramIsBusy) {
+  in_process([] {
+    EXPECT_NE(::dlopen(FAKE_NVML, RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
+    ::setenv("REGROUP_FAKE_NVML", "GPU-face7265-6772-6f75-7000-000000000000 failed=1", 1);
+    const Gpu gpu;
+    Hold hold(gpu, gpu.stream);
+    const auto found = check_device(0, gpu.stream, nullptr, kShort);
+    ASSERT_TRUE(found);
+    EXPECT_THAT(found->faults, ElementsAre("a remap of a memory row failed"));
+    hold.release();
+  });
+}
+
+TEST(DeviceHealth, AContextIsThatOfTheThread) {
+  in_process([] {
+    (void)fakes::cuda::load_fake();
+    EXPECT_FALSE(has_device_context());
+    const Gpu gpu;
+    EXPECT_TRUE(has_device_context());
+    std::thread([] { EXPECT_FALSE(has_device_context()); }).join();
   });
 }
 

@@ -16,6 +16,7 @@
 //   mig=0|1           the devices are MIG instances: each has a UUID of its own, which is that of
 //                     the device with 0x80 added to the first byte (0)
 //   wrong_product=0|1 each launch of the fixed product leaves a wrong bit (0)
+//   wrong_once=0|1    the first one does (0)
 //   state=FILE        made if it is missing: processes with the same file use the same devices,
 //                     whose memory they share; without it each process has devices of its own
 //

@@ -35,6 +35,7 @@ Status parse_setting(std::string_view name, std::string_view value, Settings& ou
   if (name == "import") return base::parse_word(name, value, "1", "0", out.import);
   if (name == "mig") return base::parse_word(name, value, "1", "0", out.mig);
   if (name == "wrong_product") return base::parse_word(name, value, "1", "0", out.wrong_product);
+  if (name == "wrong_once") return base::parse_word(name, value, "1", "0", out.wrong_once);
   if (name == "name" || name == "state") {
     (name == "name" ? out.name : out.state) = value;
     return {};

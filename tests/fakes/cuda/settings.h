@@ -31,6 +31,7 @@ struct Settings {
   bool import = true;
   bool mig = false;
   bool wrong_product = false;
+  bool wrong_once = false;
   std::string state;
   std::vector<Fault> faults;
 };
