@@ -147,6 +147,7 @@ def check_ends(folder: Path, disturber: Disturber) -> str:
     trails = named(folder, "computed")
     took_part = {pid for pid, path in trails.items() if path.stat().st_size} | disturber.first
     vanished = took_part - weights.keys() - named(folder, "left").keys() - disturber.killed
+    vanished -= named(folder, "faulty").keys()  # as its plane told them to
     vanished -= disturber.noticed  # let go, and perhaps ended with the job before they could say so
     if vanished:
         raise Broken(f"neither finished nor left: {vanished}")

@@ -9,13 +9,24 @@ from pathlib import Path
 
 FEW = 20  # schedules below which a plane may not have come
 # Members of two hosts use NCCL, those of one host plane cuda: joins and leaves change the plane.
-HOSTS = ("--device-memory", "5", "--launcher", "fork", "-H", "a:2,b:4")
+HOSTS = ("--device-memory", "7", "--launcher", "fork", "-H", "a:2,b:4")
 # By the number of a member. The others of a World go the slower way with it, and back without it.
 CANNOT = """case $(($REGROUP_MEMBER % 8)) in
   3) export REGROUP_FAKE_NCCL="$REGROUP_FAKE_NCCL;init-fails" ;;
   5 | 6) export REGROUP_FAKE_CUDA='descriptors=0' ;;
   7) export REGROUP_FAKE_CUDA='import=0' ;;
 esac; exec "$0" "$@" """
+# Members that die in the midst of a sum, or whose NCCL fails there: faulty.PID names them. An error
+# without a death is one after a third of REGROUP_NCCL_TIMEOUT.
+FAIL = """case $(($REGROUP_MEMBER % 8)) in
+  2) fault=die ;;
+  4) fault=async ;;
+esac
+if [ -n "$fault" ]; then
+  : >"${REGROUP_FAKE_NCCL#folder=}/faulty.$$"
+  export REGROUP_FAKE_NCCL="$REGROUP_FAKE_NCCL;$fault=$CHAOS_GROUP"
+fi
+exec "$0" "$@" """
 
 
 @dataclass
@@ -31,20 +42,23 @@ class Plane:
     def program(self, member: list[str]) -> list[str]:
         return ["sh", "-c", self.own, *member] if self.own else member
 
-    def env(self, folder: Path, build: Path) -> dict[str, str]:
+    def env(self, folder: Path, build: Path, seed: int) -> dict[str, str]:
         fakes = build / "tests/fakes"
         libraries = [fakes / "nccl/2.28.9", fakes / "cuda"]
         return {
             "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
             "REGROUP_FAKE_NCCL": f"folder={folder}",
+            "REGROUP_NCCL_TIMEOUT": "6",
+            "CHAOS_GROUP": str(9 + seed % 50),
         }
 
 
 PLANES = {
     "staged": Plane((), needs=("staged",)),
-    "cuda": Plane(("--device-memory", "5"), unsealed=5, needs=("cuda",)),
-    "nccl": Plane(HOSTS, unsealed=5, needs=("cuda", "nccl")),
-    "changing": Plane(HOSTS, CANNOT, unsealed=5, needs=("cuda", "nccl", "staged")),
+    "cuda": Plane(("--device-memory", "7"), unsealed=7, needs=("cuda",)),
+    "nccl": Plane(HOSTS, unsealed=7, needs=("cuda", "nccl")),
+    "changing": Plane(HOSTS, CANNOT, unsealed=7, needs=("cuda", "nccl", "staged")),
+    "failing": Plane(HOSTS, FAIL, unsealed=7, needs=("cuda", "nccl")),
 }
 
 

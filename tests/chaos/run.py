@@ -21,7 +21,7 @@ from pathlib import Path
 import sklearn
 from audit import Work, check_accesses, check_ends, check_trails
 from planes import PLANES, Plane, has_kernels, missing_planes, seen
-from schedule import KINDS, Broken, Disturber, Job, Schedule, wait_for_training
+from schedule import KINDS, Broken, Disturber, Job, Schedule, named, wait_for_training
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = 50  # schedules from which on the events must have happened
@@ -65,7 +65,7 @@ def run(
         command += [str(schedule.epochs), str(schedule.pace_us)]
         if plane is not None:
             command = plane.program([*command, "0", "0", "device"])
-            env = plane.env(folder, Path(regroup).parents[1])
+            env = plane.env(folder, Path(regroup).parents[1], schedule.seed)
             job = Job(schedule, command, folder, regroup, plane.words, env)
         else:
             job = Job(schedule, command, folder, regroup)
@@ -79,10 +79,8 @@ def run(
             raise Broken(f"exit status {status}\n{job.text()}")
         if left := job.members():
             raise Broken(f"processes left behind: {left}")
-        # Each of them may cost as many shards.
-        work = check(
-            folder, schedule, disturber.happened["kill"] * (plane.unsealed if plane else 1)
-        )
+        deaths = disturber.happened["kill"] + len(named(folder, "faulty"))
+        work = check(folder, schedule, deaths * (plane.unsealed if plane else 1))
         weights = check_ends(folder, disturber)
     seconds = time.monotonic() - began
     return Outcome(weights, disturber.happened, work, seconds, disturber.planes)

@@ -227,7 +227,8 @@ class Disturber:
             self.add_one()
             return False  # reach() tells
         able = self.holders()
-        if len(able) - self.happened["notice"] < 2:
+        faulty = named(self.job.folder, "faulty")  # may end at any time by themselves
+        if len(set(able) - faulty.keys()) - self.happened["notice"] < 2:
             return False
         if what == "notice":
             staying = self.job.staying()
