@@ -18,7 +18,7 @@ namespace regroup::collective::ps {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x53454e414c535052ULL;  // "RPSLANES"
-constexpr std::uint32_t kVersion = 7;
+constexpr std::uint32_t kVersion = 8;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kMaxLanes = 1U << 16;
 constexpr std::uint64_t kLeastLaneBytes = 64 << 10, kMostLaneBytes = 1ULL << 32;

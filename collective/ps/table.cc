@@ -155,17 +155,22 @@ Status check_part(const TableSpec& s) {
   const TablePart& part = s.part;
   if (part == TablePart{}) return {};
   if (part.of >= 2 && part.of <= kMaxStores && part.number < part.of && part.shards >= part.of &&
-      part.shards <= part.of * kMaxShards)
-    return {};
+      part.shards <= part.of * kMaxShards) {
+    if (part.replicas >= 1 && part.replicas <= part.of) return {};
+    return invalid_argument(fmt::format("table {}: expected 1 to {} replicas in {} stores, got {}",
+                                        s.name, part.of, part.of, part.replicas));
+  }
   return invalid_argument(
       fmt::format("table {}: expected a part of 2 to {} stores with 1 to {} shards each, got part "
                   "{} of {} with {} shards",
                   s.name, kMaxStores, kMaxShards, part.number, part.of, part.shards));
 }
 
-std::string text_of(const TablePart& part, bool with_shards) {
+std::string text_of(const TablePart& part, const TablePart& other) {
   const std::string text = fmt::format("{} of {}", part.number, part.of);
-  return with_shards ? fmt::format("{} (cut for {} shards)", text, part.shards) : text;
+  if (part.number != other.number || part.of != other.of) return text;
+  if (part.replicas != other.replicas) return fmt::format("{} (replicas={})", text, part.replicas);
+  return fmt::format("{} (cut for {} shards)", text, part.shards);
 }
 
 std::vector<PositionRange> cut(const TableSpec& spec, std::uint32_t servers) {
@@ -256,10 +261,8 @@ Status check_same(const TableSpec& here, const TableSpec& there, std::string_vie
   };
   if (here.name != there.name) return differs("name", here.name, there.name);
   // First, since clients of other stores than these are no users of this table.
-  if (here.part != there.part) {
-    const bool same = here.part.number == there.part.number && here.part.of == there.part.of;
-    return differs("part", text_of(here.part, same), text_of(there.part, same));
-  }
+  if (here.part != there.part)
+    return differs("part", text_of(here.part, there.part), text_of(there.part, here.part));
   if (here.kind != there.kind) return differs("kind", name_of(here.kind), name_of(there.kind));
   if (here.rows != there.rows) return differs("rows", here.rows, there.rows);
   if (here.dim != there.dim) return differs("dim", here.dim, there.dim);
@@ -338,7 +341,7 @@ std::vector<PositionRange> ranges_of(const TableSpec& spec, std::uint32_t server
   const std::vector<PositionRange> all = cut(spec, part.shards);
   std::vector<PositionRange> out;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (store_of_range(spec.name, i, part.of) == part.number) out.push_back(all[i]);
+    if (has_range(part, spec.name, i)) out.push_back(all[i]);
   }
   return out;
 }
@@ -348,11 +351,14 @@ std::uint64_t dense_elements(const TableSpec& spec) {
   if (part.of == 1) return spec.rows;
   const std::uint64_t slice = kDenseSliceBytes / size_of(spec.dtype);
   const std::uint64_t whole = spec.rows / slice;  // ranges
-  const std::uint64_t first =
-      (part.number + part.of - store_of_range(spec.name, 0, part.of)) % part.of;
-  const std::uint64_t own = first < whole ? (whole - first - 1) / part.of + 1 : 0;
-  const bool has_rest = store_of_range(spec.name, whole, part.of) == part.number;
-  return own * slice + (has_rest ? spec.rows % slice : 0);
+  std::uint64_t own = 0;
+  for (std::uint32_t i = 0; i < part.replicas; ++i) {
+    // Of a store whose ranges this one has, too.
+    const std::uint32_t store = (part.number + part.of - i) % part.of;
+    const std::uint64_t first = (store + part.of - store_of_range(spec.name, 0, part.of)) % part.of;
+    own += first < whole ? (whole - first - 1) / part.of + 1 : 0;
+  }
+  return own * slice + (has_range(part, spec.name, whole) ? spec.rows % slice : 0);
 }
 
 }  // namespace regroup::collective::ps

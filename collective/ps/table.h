@@ -93,6 +93,12 @@ inline constexpr std::uint32_t kMaxStores = 64;    // that share tables
                                                      std::uint32_t stores) {
   return static_cast<std::uint32_t>((hash_of_name(table) % stores + range) % stores);
 }
+// True if a store with this part of a table has range number `range`.
+[[nodiscard]] constexpr bool has_range(const TablePart& part, std::string_view table,
+                                       std::size_t range) {
+  const std::uint32_t first = store_of_range(table, range, part.of);
+  return (part.number + part.of - first) % part.of < part.replicas;
+}
 // Elements of a dense table, or of the part of one that a store has.
 [[nodiscard]] std::uint64_t dense_elements(const TableSpec& spec);
 

@@ -77,6 +77,8 @@ struct TablePart {
   std::uint32_t number = 0;  // the store, 0 to of - 1
   std::uint32_t of = 1;      // stores
   std::uint32_t shards = 0;  // of all stores together; 0: it is a whole table
+  // Stores that have each range: its own store, and as many of the next ones in turn.
+  std::uint32_t replicas = 1;
   bool operator==(const TablePart&) const = default;
 };
 
@@ -198,10 +200,13 @@ class Client {
   [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(const ClientOptions& options);
   // The same at several stores, each with servers and memory of its own, on a host of its own, in
   // the order of their numbers. Each has a part of each table. `deadline` and `consistency` are
-  // those of the first. A process that opens a table with another list, or in another order, is
-  // refused by open().
+  // those of the first. A process that opens a table with another list, in another order, or with
+  // another number of replicas, is refused by open(). `replicas`: stores that have each range, 1 to
+  // their number. With 2 or more, calls go on while a replica of each range lives that they need:
+  // one that cannot reach a store waits until the launcher says that the store is lost, and
+  // attach() skips such stores. A push is acknowledged once all living replicas have it.
   [[nodiscard]] static base::Result<std::unique_ptr<Client>> attach(
-      std::span<const ClientOptions> stores);
+      std::span<const ClientOptions> stores, std::uint32_t replicas = 1);
   // Pushes that have begun are still applied. Does not wait; on another host it waits until the
   // servers' host has all pushes, for at most 10 s.
   ~Client();

@@ -236,6 +236,43 @@ TEST(PsTable, PartsOfStoresAreTheWholeTable) {
   }
 }
 
+// With replicas each range is in so many stores, which follow one another.
+TEST(PsTable, ReplicasOfARangeAreInTheNextStores) {
+  constexpr std::uint64_t kSlice = kDenseSliceBytes / sizeof(float);
+  for (const std::uint64_t rows : {std::uint64_t{1}, kSlice, 4 * kSlice, 9 * kSlice + 5}) {
+    for (TableSpec spec : {users(), tags(), top()}) {
+      if (spec.kind != TableKind::kHash) spec.rows = rows;
+      const std::vector<PositionRange> whole = ranges_of(spec, 8);
+      for (const auto& [stores, replicas] :
+           {std::pair(2U, 2U), std::pair(3U, 2U), std::pair(4U, 3U)}) {
+        std::vector<std::vector<std::uint32_t>> found(whole.size());
+        for (std::uint32_t store = 0; store < stores; ++store) {
+          spec.part = {.number = store, .of = stores, .shards = 8, .replicas = replicas};
+          ASSERT_TRUE(check(spec).ok());
+          std::uint64_t elements = 0;
+          for (const PositionRange& range : ranges_of(spec, 1)) {
+            const auto at = std::ranges::find(whole, range);
+            ASSERT_NE(at, whole.end());
+            found[static_cast<std::size_t>(at - whole.begin())].push_back(store);
+            elements += range.last - range.first + 1;
+          }
+          if (spec.kind == TableKind::kDense) {
+            EXPECT_EQ(dense_elements(spec), elements) << rows << " elements, part " << store;
+          }
+        }
+        for (std::size_t range = 0; range < whole.size(); ++range) {
+          std::vector<std::uint32_t> expected;
+          for (std::uint32_t i = 0; i < replicas; ++i)
+            expected.push_back((store_of_range(spec.name, range, stores) + i) % stores);
+          std::ranges::sort(expected);
+          EXPECT_EQ(found[range], expected) << "range " << range;
+        }
+        spec.part = {};
+      }
+    }
+  }
+}
+
 TEST(PsTable, TablesOfOneRangeAreSpreadOverStores) {
   std::array<int, 3> tables{};
   for (int i = 0; i < 300; ++i) ++tables.at(store_of_range("layer" + std::to_string(i), 0, 3));
@@ -256,6 +293,13 @@ TEST(PsTable, PartsAreChecked) {
       refusal(check(spec)),
       "table users: expected a part of 2 to 64 stores with 1 to 64 shards each, got part 2 of "
       "3 with 500 shards");
+  spec.part = {.number = 2, .of = 3, .shards = 5, .replicas = 4};
+  EXPECT_EQ(refusal(check(spec)), "table users: expected 1 to 3 replicas in 3 stores, got 4");
+  TableSpec other = spec;
+  other.part.replicas = 2;
+  EXPECT_EQ(refusal(check_same(spec, other, "the server")),
+            "table users: expected part 2 of 3 (replicas=2) as the server has it, got 2 of 3 "
+            "(replicas=4)");
 }
 
 }  // namespace
