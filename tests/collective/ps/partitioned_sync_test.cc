@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <random>
@@ -13,7 +14,7 @@
 
 #include "collective/ps/backend.h"
 #include "collective/ps/partition.h"
-#include "tests/collective/ps/reached.h"
+#include "tests/collective/ps/hosts.h"
 #include "tests/collective/ps/training.h"
 
 namespace regroup::collective::ps::testing::partitioned_sync {
@@ -23,67 +24,6 @@ using base::Code;
 using namespace training;
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
-
-class Hosts {
- public:
-  // Host i has shards[i] shards.
-  explicit Hosts(const std::vector<std::uint32_t>& shards) {
-    for (const std::uint32_t count : shards) {
-      hosts_.push_back(std::make_unique<Reached>(Served::small(count)));
-      Reached& host = *hosts_.back();
-      host.address.host = fmt::format("node{}", hosts_.size() - 1);
-      servers_.push_back(host.served.server());
-    }
-    for (const auto& host : hosts_) {
-      gateways_.push_back(Child([&host] {
-        host->open_gateway();
-        while (true) ::pause();
-        return 0;
-      }));
-    }
-  }
-  [[nodiscard]] std::size_t count() const { return hosts_.size(); }
-  [[nodiscard]] const Served& served(std::size_t host) const { return hosts_[host]->served; }
-  [[nodiscard]] Child& server(std::size_t host) { return servers_[host]; }
-  void kill_server(std::size_t host) {
-    servers_[host].end(SIGKILL);
-    servers_[host] = hosts_[host]->served.server();
-  }
-  void await_no_client() const {
-    for (const auto& host : hosts_) host->await_no_client();
-  }
-  [[nodiscard]] StepWords& words(std::size_t host) {
-    mapped_.push_back(hosts_[host]->served.map(0));
-    return mapped_.back().lanes.header().steps;
-  }
-  // Client `number` is on host `number` % (count() + 1), the last of which has no store.
-  [[nodiscard]] std::vector<ClientOptions> list(std::uint64_t number, std::int64_t leaves = kLeaves,
-                                                std::chrono::nanoseconds deadline = kLong) const {
-    std::vector<ClientOptions> out;
-    for (std::size_t i = 0; i < hosts_.size(); ++i) {
-      const bool here = number % (hosts_.size() + 1) == i;
-      out.push_back(
-          {.memory = here ? to_text(hosts_[i]->served.memory.get()) : to_text(hosts_[i]->address),
-           .client = number,
-           .deadline = deadline,
-           .consistency = sync_of(leaves),
-           .name = fmt::format("worker {}", number)});
-    }
-    return out;
-  }
-  [[nodiscard]] std::unique_ptr<Client> client(std::uint64_t number,
-                                               std::int64_t leaves = kLeaves) const {
-    auto made = Client::attach(list(number, leaves));
-    EXPECT_TRUE(made.ok()) << made.status().to_string();
-    return made.ok() ? std::move(*made) : nullptr;
-  }
-
- private:
-  std::vector<std::unique_ptr<Reached>> hosts_;
-  std::vector<Child> servers_;
-  std::vector<Child> gateways_;
-  std::vector<MappedShard> mapped_;
-};
 
 class PsPartitionedSync : public ::testing::Test {
  protected:
@@ -95,9 +35,10 @@ class PsPartitionedSync : public ::testing::Test {
   PsPartitionedSync(const PsPartitionedSync&) = delete;
   PsPartitionedSync& operator=(const PsPartitionedSync&) = delete;
 
-  Child worker(const Hosts& hosts, std::uint64_t number, std::uint64_t steps) {
-    return Child([this, &hosts, number, steps] {
-      auto client = Client::attach(hosts.list(number));
+  Child worker(const Hosts& hosts, std::uint64_t number, std::uint64_t steps,
+               std::uint32_t replicas = 1) {
+    return Child([this, &hosts, number, steps, replicas] {
+      auto client = Client::attach(hosts.list(number, sync_of(kLeaves)), replicas);
       const base::Status status =
           client.ok() ? train_until(**client, steps, *leaves_) : client.status();
       if (!status.ok()) ::dprintf(2, "%s\n", status.to_string().c_str());
@@ -105,15 +46,17 @@ class PsPartitionedSync : public ::testing::Test {
     });
   }
   // Waits for so many leaves, or the end of step `steps`.
-  void await_more_leaves(Hosts& hosts, std::uint64_t count, std::uint64_t steps) const {
+  void await_more_leaves(Hosts& hosts, std::uint64_t count, std::uint64_t steps,
+                         std::size_t host = 0) const {
     const std::uint64_t enough = *leaves_ + count;
-    const StepWords& words = hosts.words(0);
+    const StepWords& words = hosts.words(host);
     for (const base::TimePoint end = in(kLong); *leaves_ < enough && words.applied < steps;
          ::usleep(200))
       ASSERT_LT(in(0s), end) << "no more leaves in step " << words.applied;
   }
-  static std::uint32_t result(const Hosts& hosts, std::uint64_t steps) {
-    const auto last = hosts.client(1000);
+  static std::uint32_t result(const Hosts& hosts, std::uint64_t steps, std::uint64_t number = 1000,
+                              std::uint32_t replicas = 1) {
+    const auto last = hosts.client(number, sync_of(kLeaves), replicas);
     return last ? checked_digest(*last, steps) : 0;
   }
   // Of one client at one store with one shard.
@@ -134,13 +77,14 @@ class PsPartitionedSync : public ::testing::Test {
   // and forgets the client.
   static void end_leaf_at_store_0(Hosts& hosts, const Leaf& leaf) {
     const TablePartition partition(counts(), 2, 2);
-    const auto parts = partition.split(all_ids(100));
-    const auto store = Client::StoreBackend::attach(hosts.list(1, 1)[0], in(kLong));
+    const std::array<StoreSet, 2> stores{1, 2};
+    const auto parts = partition.split(all_ids(100), stores);
+    const auto store = Client::StoreBackend::attach(hosts.list(1, sync_of(1))[0], in(kLong));
     ASSERT_TRUE(parts.ok() && store.ok()) << store.status().to_string();
     const auto table = (*store)->open(partition.part(0));
     ASSERT_TRUE(table.ok()) << table.status().to_string();
     ASSERT_TRUE((*store)->begin_leaf(leaf).ok());
-    const std::vector<std::int64_t>& ids = (*parts)[0].ids;
+    const std::vector<std::int64_t>& ids = parts->parts[0].ids;
     ASSERT_TRUE((*store)->push(*table, ids, bytes_of(ones_of(ids.size())), {}).ok());
     const base::Status ended = (*store)->end_leaf(in(kLong));
     ASSERT_TRUE(ended.ok()) << ended.to_string();
@@ -195,6 +139,58 @@ TEST_F(PsPartitionedSync, BitsAreThoseOfAnUndisturbedRunWhateverIsKilled) {
   }
 }
 
+// Store 0, which has the claims, or another one is lost; servers and clients are killed, too. The
+// replicas that are left have the same bits, each of them.
+TEST_F(PsPartitionedSync, BitsAreThoseOfAnUndisturbedRunThoughAStoreIsLost) {
+  constexpr std::uint64_t kSteps = 24;
+  const std::uint32_t expected = undisturbed(kSteps);
+  const int schedules = std::getenv("REGROUP_TEST_FULL") != nullptr ? 100 : 2;
+  for (int schedule = 0; schedule < schedules; ++schedule) {
+    std::mt19937 random(static_cast<unsigned>(schedule));
+    Hosts hosts({1 + static_cast<std::uint32_t>(random() % 2), 1, 2});
+    const std::size_t lost = schedule % 2 == 0 ? 0 : 1 + random() % 2;
+    const std::size_t lives = lost == 0 ? 1 : 0;
+    std::uint64_t next = 0;
+    const auto begin = [&] {  // on a host that is not lost
+      while (next % 4 == lost) ++next;
+      return worker(hosts, next++, kSteps, 2);
+    };
+    std::vector<Child> workers;
+    for (int i = 0; i < 3; ++i) workers.push_back(begin());
+    for (int event = 0; event < 5; ++event) {
+      await_more_leaves(hosts, random() % 15, kSteps, lives);
+      if (event == 2) {
+        hosts.lose(lost);
+        hosts.note_lost(lost);
+      } else if (random() % 2 == 0) {
+        hosts.kill_server(lives);
+      } else {
+        Child& victim = workers[random() % workers.size()];
+        victim.end(SIGKILL);
+        victim = begin();
+      }
+    }
+    for (Child& one : workers) EXPECT_EQ(one.end(), 0);
+    EXPECT_EQ(result(hosts, kSteps, 1003, 2), expected) << "schedule " << schedule;
+  }
+}
+
+// Both stores have the whole tables, and each alone gives the result.
+TEST_F(PsPartitionedSync, ReplicasHaveTheSameBits) {
+  constexpr std::uint64_t kSteps = 8;
+  const std::uint32_t expected = undisturbed(kSteps);
+  for (const std::size_t lost : {0U, 1U}) {
+    Hosts hosts({1, 2});
+    Child one = worker(hosts, 0, kSteps, 2), two = worker(hosts, 2, kSteps, 2);
+    EXPECT_EQ(one.end(), 0);
+    EXPECT_EQ(two.end(), 0);
+    EXPECT_EQ(result(hosts, kSteps, 1001, 2), expected);
+    hosts.lose(lost);
+    hosts.note_lost(lost);
+    EXPECT_EQ(result(hosts, kSteps, 1001, 2), expected) << "store " << lost << " is lost";
+  }
+}
+
 TEST_F(PsPartitionedSync, AllClientsMayBeKilled) {
   constexpr std::uint64_t kSteps = 20;
   const std::uint32_t expected = undisturbed(kSteps);
@@ -222,12 +218,12 @@ TEST_F(PsPartitionedSync, AStepIsAppliedInAllStoresOrInNone) {
     }
     return leaves;
   };
-  EXPECT_EQ(add_to_all(*hosts.client(0, 1)), (std::vector<Leaf>{{0, 0}}));
+  EXPECT_EQ(add_to_all(*hosts.client(0, sync_of(1))), (std::vector<Leaf>{{0, 0}}));
   end_leaf_at_store_0(hosts, {1, 0});
   StepWords& first = hosts.words(0);
   hosts.kill_server(0);
   hosts.kill_server(1);
-  const auto next = hosts.client(2, 1);
+  const auto next = hosts.client(2, sync_of(1));
   EXPECT_EQ(next->clock(), 1U);
   const Table counted = open(*next, counts());
   EXPECT_EQ(pull<std::int64_t>(*next, counted, all_ids(100), 1), ones_of(100));
@@ -244,7 +240,7 @@ TEST_F(PsPartitionedSync, WhoeverComesNextTellsTheStoresThatAllHaveLoggedAStep) 
   StepWords& first = hosts.words(0);
   StepWords& second = hosts.words(1);
   {
-    const auto whole = hosts.client(0, 1);
+    const auto whole = hosts.client(0, sync_of(1));
     const Table counted = open(*whole, counts());
     ASSERT_EQ(*whole->next_leaf(), (Leaf{0, 0}));
     ASSERT_TRUE(whole->push(counted, all_ids(100), bytes_of(ones_of(100))).ok());
@@ -253,7 +249,7 @@ TEST_F(PsPartitionedSync, WhoeverComesNextTellsTheStoresThatAllHaveLoggedAStep) 
   {
     // Both stores log a step of one leaf without pushes. No client of both is there to tell them.
     std::vector<std::unique_ptr<Client::StoreBackend>> stores;
-    for (const ClientOptions& options : hosts.list(1, 1)) {
+    for (const ClientOptions& options : hosts.list(1, sync_of(1))) {
       auto store = Client::StoreBackend::attach(options, in(kLong));
       ASSERT_TRUE(store.ok()) << store.status().to_string();
       ASSERT_TRUE((*store)->begin_leaf({1, 0}).ok());
@@ -272,7 +268,7 @@ TEST_F(PsPartitionedSync, WhoeverComesNextTellsTheStoresThatAllHaveLoggedAStep) 
       ASSERT_LT(in(0s), end) << "store 0 does not apply the step";
     EXPECT_EQ(second.applied.load(), 1U);
   }
-  const auto next = hosts.client(2, 1);
+  const auto next = hosts.client(2, sync_of(1));
   EXPECT_EQ(pull<std::int64_t>(*next, open(*next, counts()), all_ids(100), 1), ones_of(100));
   EXPECT_EQ(second.applied.load(), 2U);
   const bool knew = next->clock() == 2;
@@ -283,7 +279,7 @@ TEST_F(PsPartitionedSync, WhoeverComesNextTellsTheStoresThatAllHaveLoggedAStep) 
 // A client that stands holds up nobody, and what it pushes later counts no second time.
 TEST_F(PsPartitionedSync, LeavesOfAStoppedClientAreComputedByOthers) {
   Hosts hosts({1, 1});
-  const auto stopped = hosts.client(0), other = hosts.client(2);
+  const auto stopped = hosts.client(0, sync_of(kLeaves)), other = hosts.client(2, sync_of(kLeaves));
   const Table table = open(*stopped, counts()), same = open(*other, counts());
   const auto push = [](Client& client, Table to, const Leaf& leaf) {
     const std::vector<std::int64_t> ids{leaf.number, 99};
@@ -304,7 +300,7 @@ TEST_F(PsPartitionedSync, LeavesOfAStoppedClientAreComputedByOthers) {
 // gateway notes of them are not those of the leaf that begins again.
 TEST_F(PsPartitionedSync, ALeafThatBeginsAgainHasNoErrorsOfTheAttemptBefore) {
   Hosts hosts({1, 1});
-  auto attached = Client::attach(hosts.list(2, 1, 2s));
+  auto attached = Client::attach(hosts.list(2, sync_of(1), 2s));
   ASSERT_TRUE(attached.ok()) << attached.status().to_string();
   Client& client = **attached;
   const Table table = open(client, counts_of(64));
@@ -334,14 +330,14 @@ TEST_F(PsPartitionedSync, ALeafThatBeginsAgainHasNoErrorsOfTheAttemptBefore) {
 
 TEST_F(PsPartitionedSync, WhatIsNotForItIsRefused) {
   Hosts hosts({1, 1});
-  auto one = hosts.client(0, 2);
+  auto one = hosts.client(0, sync_of(2));
   const Table table = open(*one, counts());
   const std::vector<std::int64_t> id{5}, add{1};
   EXPECT_EQ(one->push(table, id, bytes_of(add)).status().message(),
             "push to table counts: no leaf is begun; in mode sync pushes belong to the leaf that "
             "next_leaf() has returned");
   EXPECT_EQ(one->advance().code(), Code::kInvalidArgument);
-  EXPECT_EQ(Client::attach(hosts.list(1, 3)).status().message(),
+  EXPECT_EQ(Client::attach(hosts.list(1, sync_of(3))).status().message(),
             "store 0 of 2 on host node0: leaves 3 here, 2 at worker 0; expected the same in all "
             "processes of the job");
 }
@@ -350,10 +346,10 @@ TEST_F(PsPartitionedSync, WhatIsNotForItIsRefused) {
 // same leaves.
 TEST_F(PsPartitionedSync, AStepThatAStoreHasKeepsItsNumberOfLeaves) {
   Hosts hosts({1, 1});
-  static_cast<void>(open(*hosts.client(0, 1), counts()));
+  static_cast<void>(open(*hosts.client(0, sync_of(1)), counts()));
   end_leaf_at_store_0(hosts, {0, 0});
   hosts.await_no_client();
-  EXPECT_EQ(Client::attach(hosts.list(1, 3)).status().message(),
+  EXPECT_EQ(Client::attach(hosts.list(1, sync_of(3))).status().message(),
             "store 0 of 2 on host node0: step 0: its sum is of 1 leaves of earlier clients, and "
             "other stores lack it; expected leaves=1, got 3");
 }
