@@ -48,7 +48,8 @@ struct Environment {
 [[nodiscard]] std::string why_not_nccl();
 // REGROUP_PS: the stores of the job's parameter servers in the order of their numbers, separated by
 // semicolons: the socket where the agent gives out the memory of this host's, the address of the
-// gateway of another host's. Empty: the job has none.
+// gateway of another host's. Empty: the job has none. Then, if there are several replicas of each
+// range, "replicas=N" as the last element.
 [[nodiscard]] std::vector<std::string> read_parameter_servers();
 // "worker 2" of REGROUP_ROLE and REGROUP_ROLE_RANK; empty in a job without roles.
 [[nodiscard]] std::string read_role_member();

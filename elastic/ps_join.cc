@@ -17,6 +17,7 @@
 #include "base/descriptor_message.h"
 #include "base/text.h"
 #include "base/unix_address.h"
+#include "base/values.h"
 #include "collective/ps/consistency.h"
 #include "collective/ps/handover.h"
 #include "collective/ps/link.h"
@@ -95,6 +96,19 @@ base::Result<Store> find_store(const std::string& where, ClientOptions options,
   return out;
 }
 
+// Takes "replicas=N", the last element of REGROUP_PS, from `places`; 1 if it is not there.
+base::Result<std::uint32_t> take_replicas(std::vector<std::string>& places) {
+  constexpr std::string_view kName = "replicas=";
+  std::uint32_t replicas = 1;
+  if (places.empty() || !places.back().starts_with(kName)) return replicas;
+  if (!base::read_number(std::string_view(places.back()).substr(kName.size()), replicas)) {
+    return base::invalid_argument(fmt::format("REGROUP_PS: expected replicas=N, got \"{}\"",
+                                              base::printable_word(places.back())));
+  }
+  places.pop_back();
+  return replicas;
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<Client>> join(std::chrono::nanoseconds deadline) {
@@ -105,7 +119,8 @@ base::Result<std::unique_ptr<Client>> join(const Consistency& consistency,
                                            std::chrono::nanoseconds deadline) {
   // What is wrong in any job is refused before one is asked for.
   REGROUP_RETURN_IF_ERROR(collective::ps::check(consistency));
-  const std::vector<std::string> places = elastic::read_parameter_servers();
+  std::vector<std::string> places = elastic::read_parameter_servers();
+  REGROUP_ASSIGN_OR_RETURN(const std::uint32_t replicas, take_replicas(places));
   if (places.empty()) {
     return base::invalid_argument(
         "ps::join: this job has no parameter server; start it with --role ps=1 --ps-memory BYTES");
@@ -123,7 +138,7 @@ base::Result<std::unique_ptr<Client>> join(const Consistency& consistency,
     attached.push_back(store.options);
     stores.push_back(std::move(store));
   }
-  return Client::attach(attached);
+  return Client::attach(attached, replicas);
 }
 
 }  // namespace regroup::ps

@@ -76,6 +76,20 @@ TEST_F(PsJoin, SeveralStoresAreAList) {
               "store 0 of 2 on host node1: parameter server on host node1: connect(127.0.0.1 port "
               "1): Connection refused");
   }
+  // The last element says how many replicas there are: one store may be lost, and is waited for.
+  ::setenv("REGROUP_PS", (first + ";" + second + ";replicas=2").c_str(), 1);
+  const auto late = ps::join(1s);
+  EXPECT_EQ(late.code(), Code::kDeadlineExceeded);
+  EXPECT_TRUE(late.status().message().ends_with("which it has not in time"))
+      << late.status().message();
+  for (const std::string& wrong : {std::string("3"), std::string("0")}) {
+    ::setenv("REGROUP_PS", (first + ";" + second + ";replicas=" + wrong).c_str(), 1);
+    EXPECT_EQ(ps::join(20s).status().message(),
+              "client: expected 1 to 2 replicas in 2 stores, got " + wrong);
+  }
+  ::setenv("REGROUP_PS", (first + ";" + second + ";replicas=two").c_str(), 1);
+  EXPECT_EQ(ps::join(20s).status().message(),
+            "REGROUP_PS: expected replicas=N, got \"replicas=two\"");
   for (const std::string& rest : {std::string(), std::string("here")}) {
     ::setenv("REGROUP_PS", (first + ";" + rest).c_str(), 1);
     EXPECT_EQ(ps::join(20s).status().message(),
