@@ -159,7 +159,15 @@ base::Result<std::vector<RangeToCopy>> ranges_to_copy(std::span<const MappedShar
   std::vector<RangeToCopy> out;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     REGROUP_ASSIGN_OR_RETURN(const auto headers, ranges_in(shards[shard].store));
-    for (const RangeHeader* const header : headers) out.push_back({shard, header, {}, false, 0});
+    for (const RangeHeader* const header : headers) {
+      if (header->part.replicas > 1) {
+        return base::invalid_argument(fmt::format(
+            "table {}: it has {} replicas in several stores, and tables with replicas cannot be "
+            "saved yet; expected 1 replica in a job that writes checkpoints",
+            header->name.data(), header->part.replicas));
+      }
+      out.push_back({shard, header, {}, false, 0});
+    }
   }
   return out;
 }
