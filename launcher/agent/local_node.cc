@@ -132,7 +132,9 @@ void LocalNode::open(const SpaceOrder& order) {
     if (!why.ok()) return events_.started(order.space.space, why);
   }
   const pmi::OpenSpace& space = order.space;
-  if (!mpi_)
+  const bool known =  // to MPI, which knows no member that ran on another host before
+      !order.again || order.members.empty() || space.here(order.members.front().place.rank);
+  if (!mpi_ || !known)
     return events_.started(
         space.space, start_members(order, std::vector<process::Extras>(order.members.size())));
   if (order.again) return reopen(order);

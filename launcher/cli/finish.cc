@@ -228,12 +228,18 @@ Status finish_table_checkpoints(OptionsBuilder& builder) {
         "--checkpoint-interval {0}: a parameter server has no steps: expected seconds, {0}s, or 0",
         every));
   }
+  if (out.ps_replicas > 1 && !out.checkpoint.directory.empty())
+    return invalid_argument(fmt::format(
+        "--ps-replicas {}: not with --checkpoint: checkpoints have no tables with several copies",
+        out.ps_replicas));
   for (const char* const name : {"checkpoint-shared", "checkpoint-memory"}) {
     if (is_given(out, name))
       return invalid_argument(fmt::format("--{}: not with --ps-memory", name));
   }
   return {};
 }
+
+constexpr std::uint32_t kMostReplicated = 64;  // hosts with tables: clients have a bit for each
 
 // With --ps-memory the role ps is Regroup's parameter server: it has no program and no members.
 Status take_parameter_server(OptionsBuilder& builder) {
@@ -244,6 +250,8 @@ Status take_parameter_server(OptionsBuilder& builder) {
         "changes its number of servers");
   if (out.ps_memory == 0 && out.ps_hosts > 1)
     return invalid_argument("--ps-hosts: expected --ps-memory BYTES and a role ps");
+  if (out.ps_memory == 0 && out.ps_replicas > 1)
+    return invalid_argument("--ps-replicas: expected --ps-memory BYTES and a role ps");
   if (out.ps_memory == 0) return {};
   const auto server = std::ranges::find(out.roles, "ps", &spec::Role::name);
   if (server == out.roles.end())
@@ -256,6 +264,15 @@ Status take_parameter_server(OptionsBuilder& builder) {
     return invalid_argument(
         fmt::format("--ps-hosts {}: expected a server for each host, --role ps={} or more, got {}",
                     out.ps_hosts, out.ps_hosts, out.ps_servers));
+  }
+  if (out.ps_hosts < out.ps_replicas) {
+    return invalid_argument(fmt::format(
+        "--ps-replicas {}: expected a host for each copy, --ps-hosts {} or more, got {}",
+        out.ps_replicas, out.ps_replicas, out.ps_hosts));
+  }
+  if (out.ps_replicas > 1 && out.ps_hosts > kMostReplicated) {
+    return invalid_argument(fmt::format("--ps-replicas {}: expected --ps-hosts {} or less, got {}",
+                                        out.ps_replicas, kMostReplicated, out.ps_hosts));
   }
   out.apps.erase(out.apps.begin() + (server - out.roles.begin()));
   out.roles.erase(server);

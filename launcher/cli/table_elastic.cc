@@ -327,6 +327,11 @@ std::vector<Spec> role_options() {
        "put the servers and tables of --ps-memory on the first N hosts of the job, BYTES on each "
        "(default: 1)",
        [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.ps_hosts); }},
+      {{"ps-replicas"},
+       "R",
+       "keep R copies of each part of the tables, on R of the hosts of --ps-hosts, so that the job "
+       "survives the loss of R - 1 of them (default: 1)",
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.ps_replicas); }},
       {{"restart-policy"},
        "end|restart",
        "action on the job when a chief or ps dies (default: end)",

@@ -102,6 +102,9 @@ std::string server_lines(const json& status) {
                   base::counted(status.value("updates", 0ULL), "update"),
                   base::counted(status.value("clients", 0ULL), "client"),
                   base::counted(status.value("restarts", 0U), "restart"));
+  if (const auto replicas = status.value("replicas", 0U); replicas != 0)
+    out += fmt::format("{} copies of each range; the job survives the loss of {}\n", replicas,
+                       base::counted(status.value("may_be_lost", 0U), "more host"));
   out += of_host("host") + fmt::format("{:>6} {:>8} {:>10} {:>12} {:>8} {}\n", "server", "pid",
                                        "used", "updates", "restarts", "ranges");
   for (const json& server : servers) {

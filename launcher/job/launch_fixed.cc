@@ -273,6 +273,7 @@ class FixedLaunch {
     out.helper = helper_options(spec_, id_);
     if (spec_.ps_memory != 0) out.parameter_server = parameter_server_options();
     if (spec_.ps_hosts > 1) add_other_stores(out);
+    out.replicas = spec_.ps_replicas;
     return out;
   }
 

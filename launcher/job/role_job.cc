@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "launcher/pmi/init_watch.h"
 #include "launcher/process/due.h"
@@ -152,8 +153,10 @@ void RoleJob::start_other_stores() {
   const ParameterServerOptions& own = *options_.parameter_server;
   other_stores_ = std::make_unique<OtherStores>(
       agent_.loop(), own.host_name, options_.other_stores,
-      OtherStores::Events{[this](const base::Status& status) { on_stores_started(status); },
-                          [this](std::size_t, const std::string& why) { on_store_failed(why); }});
+      OtherStores::Events{
+          [this](const base::Status& status) { on_stores_started(status); },
+          [this](std::size_t store, const std::string& why) { on_store_failed(store, why); }},
+      options_.replicas);
   agent::StartStore order;
   order.seed = own.seed;
   order.bytes = own.bytes;
@@ -184,10 +187,103 @@ void RoleJob::start_members() {
   if (!agent_.ending()) perform(rules_.start());
 }
 
-void RoleJob::on_store_failed(const std::string& why) {
-  if (agent_.ending()) return;
-  agent_.say(why + ": ending the job, whose tables there are lost");
-  agent_.terminate(1);
+void RoleJob::on_store_failed(std::size_t store, const std::string& why) {
+  if (!agent_.ending() && !goes_on_without(store, why)) agent_.terminate(1);
+}
+
+std::string RoleJob::hosts_of(const std::vector<std::size_t>& stores) const {
+  std::string out = stores.size() == 1 ? "host" : "hosts";
+  for (const std::size_t store : stores)
+    out += fmt::format("{} {}", store == stores.front() ? "" : ",", other_stores_->host(store));
+  return out;
+}
+
+// Those that have not ended for good.
+std::vector<std::uint32_t> RoleJob::members_on(std::size_t host) const {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t rank = 0; rank < tasks_.size(); ++rank) {
+    if (world_.host_of(rank) == host && !rules_.is_final(rank)) out.push_back(rank);
+  }
+  return out;
+}
+
+// The host of a member is lost or ends: the next start of the member is on this host, at an address
+// of its own. Others keep the one that they have.
+base::Status RoleJob::move_here(std::uint32_t rank) {
+  const Task& task = tasks_.at(rank);
+  const std::string ran =
+      fmt::format("{} {} ran there", options_.roles.at(task.role).name, task.index);
+  const auto stays = [&](std::string_view why) {
+    return base::unavailable(fmt::format("{}, and {}", ran, why));
+  };
+  if (rank == 0) return stays("others have its address as MASTER_ADDR");
+  if (world_.uses_mpi()) return stays("MPI_COMM_WORLD admits no other process");
+  if (rank < options_.environments.size() && !options_.environments[rank].empty())
+    return stays("has devices of that host");
+  std::vector<std::uint32_t> places(tasks_.size(), 1);
+  places[rank] = 0;
+  REGROUP_ASSIGN_OR_RETURN(const auto wanted, ports_wanted(options_.roles, places, 2));
+  auto held = hold_ports(wanted.front(), "");
+  if (!held.ok()) return stays(held.status().message());
+  Cluster moved{.job_name = options_.name, .roles = options_.roles};
+  give_ports(moved, places, {held->numbers, std::vector<std::uint16_t>(wanted.back().size())},
+             {options_.store_addresses.front(), ""});
+  cluster_.members.at(rank) = moved.members.at(rank);
+  held_for_moved_.push_back(std::move(*held));
+  if (rules_.runs(rank) &&
+      std::ranges::find(held_back_, rank, &MemberEnd::rank) == held_back_.end())
+    leaves_[rank] = world_.host_of(rank);
+  world_.move_to_first(rank);
+  return {};
+}
+
+// A lost host reports no ends of its members.
+void RoleJob::end_members_of(std::size_t host) {
+  std::vector<std::uint32_t> lost;
+  for (const auto& [rank, its] : leaves_) {
+    if (its == host) lost.push_back(rank);
+  }
+  for (const std::uint32_t rank : lost) {
+    leaves_.erase(rank);
+    const std::string what = fmt::format("was lost with host {} (it runs on host {} from now on)",
+                                         options_.hosts[host].name, options_.hosts[0].name);
+    if (!agent_.ending())
+      perform(rules_.on_end({.rank = rank, .status = 1, .what = what, .killed = true}));
+  }
+}
+
+// Decides what follows from the loss of a store, and says it. True: the job goes on.
+bool RoleJob::goes_on_without(std::size_t store, const std::string& why) {
+  if (options_.replicas == 1 || !other_stores_ || !other_stores_->started()) {
+    agent_.say(why + ": ending the job, whose tables there are lost");
+    return false;
+  }
+  const StoreReplicas& replicas = other_stores_->replicas();
+  const bool known = replicas.is_lost(store);
+  if (!known) {
+    other_stores_->lose(store, [this](const std::vector<std::uint32_t>& lost) {
+      if (!agent_.ending()) parameter_server_->lose_stores(lost);
+    });
+  }
+  const std::vector<std::size_t> gone = replicas.without_copy();
+  if (!gone.empty()) {
+    agent_.say(fmt::format("{}: ending the job: all {} copies of ranges of {} are lost", why,
+                           options_.replicas, hosts_of(gone)));
+    return false;
+  }
+  for (const std::uint32_t rank : members_on(store)) {
+    const base::Status moved = move_here(rank);
+    if (moved.ok()) continue;
+    agent_.say(fmt::format("{}: ending the job: {}", why, moved.message()));
+    return false;
+  }
+  if (!known) {
+    agent_.say(fmt::format(
+        "{}: its copies of tables are lost; its ranges are served by {}; the job goes on, and "
+        "survives the loss of {}",
+        why, hosts_of(replicas.partners(store)), base::counted(replicas.spare(), "more host")));
+  }
+  return true;
 }
 
 base::Status RoleJob::hold_here() {
@@ -198,19 +294,22 @@ base::Status RoleJob::hold_here() {
 }
 
 // A host is lost, and with it its members. The others have its address in their variables, so the
-// job ends.
+// job ends, unless the host had a store with replicas: its members then run here.
 void RoleJob::on_lost(std::size_t host, const base::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
-  const bool store = host + 1 < stores();
-  agent_.say(why.message() +
-             (store ? ": ending the job, whose tables there are lost" : ": ending the job"));
-  if (store && checkpoints() != nullptr) checkpoints()->on_lost(why);
+  if (host + 1 >= stores()) {
+    agent_.say(why.message() + ": ending the job");
+  } else {
+    if (goes_on_without(host + 1, why.message())) return end_members_of(host + 1);
+    if (checkpoints() != nullptr) checkpoints()->on_lost(why);
+  }
   agent_.terminate(1);
 }
 
 void RoleJob::on_exit(const process::MemberExit& exit) {
   if (agent_.ending()) return;
   if (exit.host.empty()) local_.settle();
+  leaves_.erase(exit.rank);
   world_.gone(exit.rank);
   const MemberEnd end = end_of(exit);
   const bool waits = rules_.may_follow_another(end) || (!held_back_.empty() && !end.killed);
@@ -313,7 +412,7 @@ std::string RoleJob::stores_of(std::uint32_t rank) const {
       {parameter_server_->gateway_address(), options_.parameter_server->memory_socket}};
   if (other_stores_)
     places.insert(places.end(), other_stores_->places().begin(), other_stores_->places().end());
-  return stores_text(places, options_.host_of.empty() ? 0 : options_.host_of[rank]);
+  return stores_text(places, world_.host_of(rank), options_.replicas);
 }
 
 agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
@@ -324,7 +423,8 @@ agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
   if (parameter_server_) order.environment["REGROUP_PS"] = stores_of(start.rank);
   order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
   order.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.restarts);
-  if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];
+  if (start.rank < options_.cores.size() && !world_.has_moved(start.rank))
+    order.cores = options_.cores[start.rank];
   return order;
 }
 

@@ -42,6 +42,7 @@ struct RoleJobOptions {
   std::optional<ParameterServerOptions> parameter_server;  // of --ps-memory
   std::vector<OtherStore> other_stores;      // of --ps-hosts, on the first other hosts
   std::vector<std::string> store_addresses;  // of the hosts that have stores, this one first
+  std::size_t replicas = 1;                  // of each range, in as many of the stores
 };
 
 // Used by the loop's thread.
@@ -90,7 +91,12 @@ class RoleJob final : public agent::AgentJob {
   void on_failed_start(const base::Status& why);
   void on_lost(std::size_t host, const base::Status& why);
   void on_stores_started(const base::Status& status);
-  void on_store_failed(const std::string& why);
+  void on_store_failed(std::size_t store, const std::string& why);
+  [[nodiscard]] bool goes_on_without(std::size_t store, const std::string& why);
+  [[nodiscard]] std::string hosts_of(const std::vector<std::size_t>& stores) const;
+  [[nodiscard]] std::vector<std::uint32_t> members_on(std::size_t host) const;
+  [[nodiscard]] base::Status move_here(std::uint32_t rank);
+  void end_members_of(std::size_t host);
 
   agent::Agent& agent_;
   RoleJobOptions options_;
@@ -107,6 +113,8 @@ class RoleJob final : public agent::AgentJob {
   std::unique_ptr<ParameterServer> parameter_server_;  // null: there is none
   std::unique_ptr<OtherStores> other_stores_;          // null: there are none
   boost::asio::steady_timer grace_;
+  std::vector<HeldPorts> held_for_moved_;
+  std::map<std::uint32_t, std::size_t> leaves_;  // members that run yet, and their hosts, which end
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
 };
 

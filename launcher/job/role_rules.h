@@ -84,6 +84,7 @@ class RoleRules {
     const State state = members_[rank].state;
     return state == State::kSucceeded || state == State::kFailed;
   }
+  [[nodiscard]] bool runs(std::uint32_t rank) const { return members_[rank].state == State::kRuns; }
   // The back-off of `rank` is over.
   [[nodiscard]] std::vector<RoleAction> on_due(std::uint32_t rank);
 

@@ -15,6 +15,7 @@ RoleWorld::RoleWorld(Options options, std::function<agent::Node&(std::uint32_t h
     : options_(std::move(options)),
       node_of_(std::move(node_of)),
       events_(std::move(events)),
+      host_of_(options_.host_of),
       places_(layout_ranks(options_.counts, 0, 0, 0, options_.host_of)),
       members_(places_.size()),
       exchange_(exchange_job()) {}
@@ -65,6 +66,21 @@ void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
 void RoleWorld::stands(pmi::ProcId process, MemberEnd::Mpi standing) {
   if (process.space == space_ && process.rank < members_.size())
     members_[process.rank].standing = standing;
+}
+
+// MPI knows the member where it was, so space_on() keeps that.
+void RoleWorld::move_to_first(std::uint32_t rank) {
+  if (host_of(rank) == 0) return;
+  process::Place& place = places_.at(rank);
+  place.local_rank = static_cast<std::uint32_t>(std::ranges::count(host_of_, 0U));
+  place.local_size = *place.local_rank + 1;
+  place.host = 0;
+  host_of_.at(rank) = 0;
+}
+
+bool RoleWorld::uses_mpi() const {
+  return std::ranges::any_of(
+      members_, [](const Member& member) { return member.standing != MemberEnd::Mpi::kNever; });
 }
 
 void RoleWorld::gone(std::uint32_t rank) {
@@ -142,10 +158,13 @@ void RoleWorld::open() {
     if (space_ > 0) node_of_(host).tell(pmi::CloseSpace{space_ - 1});
     agent::SpaceOrder all{space_on(host), {}};
     for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
-      if (host_of(rank) != host) continue;
+      if (host_of(rank) != host || has_moved(rank)) continue;
       all.members.push_back(order(rank, *std::exchange(members_[rank].waiting, std::nullopt)));
     }
     node_of_(host).start(std::move(all));
+  }
+  for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (const auto moved = std::exchange(members_[rank].waiting, std::nullopt)) start(*moved);
   }
 }
 

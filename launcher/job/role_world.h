@@ -51,6 +51,17 @@ class RoleWorld {
   [[nodiscard]] const std::optional<pmi::Aborted>& abort_of(std::uint32_t rank) const {
     return members_.at(rank).abort;
   }
+  // The member's next start, and all later ones, are on the first host, without MPI services. Its
+  // host is lost or ends.
+  void move_to_first(std::uint32_t rank);
+  [[nodiscard]] std::uint32_t host_of(std::uint32_t rank) const {
+    return host_of_.empty() ? 0 : host_of_.at(rank);
+  }
+  [[nodiscard]] bool has_moved(std::uint32_t rank) const {
+    return !host_of_.empty() && host_of_.at(rank) != options_.host_of.at(rank);
+  }
+  // Whether a member has called MPI_Init.
+  [[nodiscard]] bool uses_mpi() const;
   // The member has ended.
   void gone(std::uint32_t rank);
   // The member has ended as `how` says, and is not started again in this world.
@@ -70,9 +81,6 @@ class RoleWorld {
   };
 
   [[nodiscard]] agent::HostExchange::Job exchange_job();
-  [[nodiscard]] std::uint32_t host_of(std::uint32_t rank) const {
-    return options_.host_of.empty() ? 0 : options_.host_of.at(rank);
-  }
   [[nodiscard]] pmi::OpenSpace space_on(std::uint32_t host) const;
   [[nodiscard]] agent::MemberOrder order(std::uint32_t rank, const StartMember& start);
   void stands(pmi::ProcId process, MemberEnd::Mpi standing);
@@ -81,8 +89,9 @@ class RoleWorld {
   const Options options_;
   const std::function<agent::Node&(std::uint32_t)> node_of_;
   const Events events_;
-  const std::vector<process::Place> places_;  // by rank
-  std::vector<Member> members_;               // by rank
+  std::vector<std::uint32_t> host_of_;  // by rank; differs from Options::host_of for moved members
+  std::vector<process::Place> places_;  // by rank
+  std::vector<Member> members_;         // by rank
   agent::HostExchange exchange_;
   pmi::InitWatch init_;
   std::uint32_t space_ = 0;

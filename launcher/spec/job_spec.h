@@ -49,8 +49,9 @@ struct JobSpec {
   std::uint32_t ps_servers = 0;  // its count, or the least of --role ps=MIN:MAX
   std::uint32_t ps_most_servers = 0;
   std::uint32_t ps_hosts = 1;  // --ps-hosts: on how many of the job's hosts they and the tables are
-  std::string job_file;        // --job
-  std::string job_name;        // given in the job file
+  std::uint32_t ps_replicas = 1;  // --ps-replicas: how many of these have a copy of each range
+  std::string job_file;           // --job
+  std::string job_name;           // given in the job file
   Compat compat = Compat::kOpenMpi;
 
   // Members. min and max are the sum over all apps; 0: one member per slot.

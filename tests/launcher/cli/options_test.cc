@@ -90,6 +90,32 @@ TEST(Options, RolesCountTheMembersOfTheJob) {
             "--role: expected one for every program of the job");
 }
 
+TEST(Options, CopiesOfTablesAreOnHostsOfTheirOwn) {
+  const Words roles{"--role", "ps=80", "--role", "worker=2"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), roles.begin(), roles.end());
+    more.emplace_back("p");
+    return more;
+  };
+  const spec::JobSpec spec =
+      parsed(with({"--ps-memory", "1G", "--ps-hosts", "3", "--ps-replicas", "2"}));
+  EXPECT_EQ(spec.ps_replicas, 2U);
+  EXPECT_EQ(parsed(with({"--ps-memory", "1G", "--ps-hosts", "3"})).ps_replicas, 1U);
+  const struct {
+    Words options;
+    std::string why;
+  } rows[] = {
+      {{"--ps-replicas", "2"}, "--ps-replicas: expected --ps-memory BYTES and a role ps"},
+      {{"--ps-memory", "1G", "--ps-hosts", "2", "--ps-replicas", "3"},
+       "--ps-replicas 3: expected a host for each copy, --ps-hosts 3 or more, got 2"},
+      {{"--ps-memory", "1G", "--ps-hosts", "65", "--ps-replicas", "2"},
+       "--ps-replicas 2: expected --ps-hosts 64 or less, got 65"},
+      {{"--ps-memory", "1G", "--ps-hosts", "2", "--ps-replicas", "2", "--checkpoint", "d"},
+       "--ps-replicas 2: not with --checkpoint: checkpoints have no tables with several copies"},
+  };
+  for (const auto& row : rows) EXPECT_EQ(why_refused(with(row.options)), row.why);
+}
+
 TEST(Options, AJobFileIsReadWithThem) {
   const spec::JobSpec spec =
       parsed({"-x", "B=line", "--job", "tests/golden/job_file/parameter_server.yaml"});

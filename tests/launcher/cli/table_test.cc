@@ -81,7 +81,7 @@ bool stands_alone(const Spec& spec) {
 // What the command line must have besides the option.
 Words needed_by(const Spec& spec) {
   if (spec.names[0] == "ps-memory") return {"--role", "ps=1", "--role", "worker=2"};
-  if (spec.names[0] == "ps-hosts")
+  if (spec.names[0] == "ps-hosts" || spec.names[0] == "ps-replicas")
     return {"--role", "ps=1", "--role", "worker=2", "--ps-memory", "1G"};
   if (spec.names[0] == "mpi-dir") return {"-np", "2:4", "--plane", "mpi"};
   return {};
