@@ -100,6 +100,13 @@ base::Result<Words> control_words(const Control& control, const Words& args, Com
   return words;
 }
 
+// "worker:1": a name, a colon and digits.
+bool is_role_member(std::string_view word) {
+  const std::size_t colon = word.find(':');
+  std::uint32_t index = 0;
+  return colon != word.npos && colon > 0 && base::read_number(word.substr(colon + 1), index);
+}
+
 Status parse_control(const Control& control, const Words& args, CommandLine& out) {
   out.verb = control.verb;
   auto words = control_words(control, args, out);
@@ -110,9 +117,13 @@ Status parse_control(const Control& control, const Words& args, CommandLine& out
     const std::uint32_t least = control.verb == Verb::kResize ? 1 : 0;
     out.control.servers = least == 1 && (*words)[0].starts_with("ps=");
     if (out.control.servers) (*words)[0].erase(0, 3);
-    if (!base::read_number((*words)[0], out.control.number) || out.control.number < least)
+    if (control.verb == Verb::kKillMember) out.control.member = (*words)[0];
+    if (is_role_member(out.control.member)) {
+      // The job says whether it has such a member.
+    } else if (!base::read_number((*words)[0], out.control.number) || out.control.number < least) {
       return invalid_argument(fmt::format("{}: {}: expected a whole number >= {}, got \"{}\"",
                                           control.name, control.number, least, (*words)[0]));
+    }
     words->erase(words->begin());
   }
   if (words->size() > 1)

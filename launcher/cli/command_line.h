@@ -36,6 +36,7 @@ enum class Verb : std::uint8_t {
 struct ControlRequest {
   std::string job;           // "": the user's only one
   std::uint32_t number = 0;  // members of resize, or a member's id
+  std::string member;        // of kill-member: a number, or "worker:1" in a job of roles
   bool servers = false;      // resize ps=N: `number` is one of servers
   bool json = false;
   bool follow = false;

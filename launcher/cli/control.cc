@@ -21,6 +21,7 @@
 #include "launcher/cli/control_client.h"
 #include "launcher/job/fixed_job.h"
 #include "launcher/job/job_files.h"
+#include "launcher/job/kill_requests.h"
 #include "launcher/lease/grant_lines.h"
 #include "launcher/metrics/usage_columns.h"
 #include "launcher/metrics/usage_text.h"
@@ -192,6 +193,12 @@ int tell_status(const ControlRequest& request, const job::JobFiles& files, const
                         : show_status(request, source, files.usage());
 }
 
+int print_answer(const base::Result<std::string>& answer) {
+  if (!answer.ok()) return command_failed(answer.status().message());
+  fmt::print("{}\n", base::escaped_lines(*answer));
+  return 0;
+}
+
 // What the agent of a parameter server does.
 int ask_servers(const CommandLine& command) {
   const auto files = job::find_job(command.environment, command.control.job, job::JobKind::kAny);
@@ -199,9 +206,7 @@ int ask_servers(const CommandLine& command) {
   const auto done = command.verb == Verb::kSave
                         ? job::save_tables(*files)
                         : job::resize_servers(*files, command.control.number);
-  if (!done.ok()) return command_failed(done.status().message());
-  fmt::print("{}\n", base::escaped_lines(*done));
-  return 0;
+  return print_answer(done);
 }
 
 }  // namespace
@@ -209,9 +214,17 @@ int ask_servers(const CommandLine& command) {
 int run_control(const CommandLine& command) {
   if (command.control.servers || command.verb == Verb::kSave) return ask_servers(command);
   const bool status = command.verb == Verb::kStatus;
+  const bool kill = command.verb == Verb::kKillMember;
   auto files = job::find_job(command.environment, command.control.job,
-                             status ? job::JobKind::kAny : job::JobKind::kElastic);
+                             status || kill ? job::JobKind::kAny : job::JobKind::kElastic);
   if (!files.ok()) return command_failed(files.status().message());
+  if (kill && job::is_fixed(*files))
+    return print_answer(job::kill_member(*files, command.control.member));
+  if (kill && command.control.member.find(':') != std::string::npos)
+    return command_failed(
+        fmt::format("kill-member {}: job {} has no roles; expected a number of "
+                    "`regroup status`",
+                    command.control.member, files->id()));
   if (status && job::is_fixed(*files))
     return tell_status(command.control, *files, [&files] { return job::fixed_job_status(*files); });
   auto socket = transport::connect_unix(files->control_socket());

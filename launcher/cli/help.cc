@@ -104,9 +104,11 @@ constexpr Command kCommands[] = {
      "Let a member leave at the end of its step, as after a preemption notice for its\n"
      "host. MEMBER: its number in `regroup status`.\n"},
     {"kill-member", "MEMBER [JOB]", "kill a member with SIGKILL, to test recovery",
-     "usage: regroup kill-member MEMBER [JOB]\n"
-     "Kill a member with SIGKILL, to test recovery. MEMBER: its number in `regroup\n"
-     "status`.\n"},
+     "usage: regroup kill-member MEMBER|ROLE:INDEX [JOB]\n"
+     "Kill a member of an elastic job or of a job of roles with SIGKILL, to test\n"
+     "recovery. MEMBER: its number in `regroup status`. ROLE:INDEX: member INDEX of a\n"
+     "role, worker:1 for example; ps:N is server N of a parameter server of\n"
+     "--ps-memory on this host.\n"},
     {"join", "[JOB]", "lend the hosts of this allocation to a job", ""},
     {"allocation", "", "show what the allocator granted", ""},
     {"doctor", "", "examine this machine and its Python packages", ""},
@@ -115,6 +117,34 @@ constexpr Command kCommands[] = {
     {"bench", "OPERATION", "measure collectives, under regroup -np N", ""},
     {"place", "", "show where ranks would run, and why", ""},
     {"topo", "", "show a machine's topology, text or picture", ""}};
+// What several options and commands are for.
+struct Subject {
+  std::string_view name, text;
+  std::vector<std::string_view> options;
+};
+const std::vector<Subject>& subjects() {
+  static const std::vector<Subject> kSubjects = {
+      {"ps",
+       "Parameter server (ps):\n"
+       "  regroup --role ps=1 --role worker=4 --ps-memory 1G python train.py\n"
+       "The role ps is a parameter server of Regroup, for workers that call\n"
+       "regroup.ps.join(). Without --ps-memory it runs your program, as TensorFlow's\n"
+       "own strategy requires.\n"
+       "  regroup status             servers, ranges, clients and their clocks\n"
+       "  regroup resize ps=N        change the number of servers of --role ps=MIN:MAX\n"
+       "  regroup checkpoint save    save the tables now\n"
+       "  regroup kill-member ps:0   kill a server, to test recovery\n",
+       {"role", "ps-memory", "ps-hosts", "hang-timeout", "checkpoint", "checkpoint-interval"}}};
+  return kSubjects;
+}
+
+std::string text_of(const Subject& subject) {
+  std::string out(subject.text);
+  for (const std::string_view option : subject.options)
+    out += lines_of(*find_option(option, spec::Compat::kOpenMpi));
+  return out;
+}
+
 constexpr std::string_view kJob = "JOB: the job's ID; required only if you run several.\n";
 
 std::string commands() {
@@ -148,6 +178,7 @@ std::string text_of(const Command& command) {
 std::vector<std::string> help_topics() {
   std::vector<std::string> out;
   for (const GroupText& group : groups()) out.emplace_back(group.name);
+  for (const Subject& each : subjects()) out.emplace_back(each.name);
   for (const Command& each : kCommands) out.emplace_back(each.name);
   out.emplace_back("all");
   return out;
@@ -168,6 +199,9 @@ std::string help_text(const std::string& topic) {
   for (const GroupText& group : groups()) {
     if (name == group.name) return section(group);
   }
+  for (const Subject& each : subjects()) {
+    if (name == each.name) return text_of(each);
+  }
   std::string entries = entries_of(name);
   for (const Command& each : kCommands) {
     if (name != each.name || (name != topic && !entries.empty())) continue;
@@ -181,10 +215,12 @@ std::string help_text(const std::string& topic) {
   }
   std::string names;
   for (const GroupText& group : groups()) names += fmt::format(" {}", group.name);
+  std::string subject_names;
+  for (const Subject& each : subjects()) subject_names += fmt::format("{}, ", each.name);
   return out + common_options() + commands() +
          fmt::format(
-             "\nMore: regroup --help TOPIC, where TOPIC is an option, all, or one of\n {}\n",
-             names);
+             "\nMore: regroup --help TOPIC, where TOPIC is an option, all, {}or one of\n {}\n",
+             subject_names, names);
 }
 
 }  // namespace regroup::cli

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <set>
 
+#include "base/values.h"
+
 namespace regroup::job {
 namespace {
 
@@ -136,6 +138,25 @@ std::vector<Task> tasks_of(const std::vector<Role>& roles) {
 
 std::string task_name(const std::vector<Role>& roles, const Task& task) {
   return fmt::format("{} {}", roles[task.role].name, task.index);
+}
+
+base::Result<std::uint32_t> rank_of(const std::vector<Role>& roles, std::string_view member) {
+  const std::size_t colon = member.find(':');
+  std::uint32_t number = 0;
+  const std::string_view digits = colon == member.npos ? member : member.substr(colon + 1);
+  const bool is_number = base::read_number(digits, number);
+  std::uint32_t first = 0;  // rank of the role
+  std::string names;
+  for (const Role& role : roles) {
+    const bool wanted = colon != member.npos && role.name == member.substr(0, colon);
+    if (wanted && is_number && number < role.count) return first + number;
+    first += role.count;
+    names += names.empty() ? role.name + ":0" : fmt::format(", {}:0", role.name);
+    if (role.count > 1) names += fmt::format(" to {}", role.count - 1);
+  }
+  if (colon == member.npos && is_number && number < first) return number;
+  return base::not_found(
+      fmt::format("kill-member {}: no such member; there are {}", member, names));
 }
 
 spec::Environment cluster_environment(const Cluster& cluster, std::uint32_t rank) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -32,6 +33,11 @@ struct Task {
 [[nodiscard]] std::vector<Task> tasks_of(const std::vector<Role>& roles);  // by rank
 [[nodiscard]] std::string task_name(const std::vector<Role>& roles,
                                     const Task& task);  // "worker 2"
+
+// The rank of `member`: "N" is rank N, "worker:2" member 2 of that role. kNotFound: it is neither;
+// the message says which there are.
+[[nodiscard]] base::Result<std::uint32_t> rank_of(const std::vector<Role>& roles,
+                                                  std::string_view member);
 
 struct MemberPorts {
   std::string host;

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/descriptor_message.h"
 #include "base/printable.h"
+#include "launcher/job/cluster_spec.h"
 #include "launcher/metrics/usage_columns.h"
 #include "launcher/transport/unix_socket.h"
 
@@ -162,6 +163,12 @@ base::Result<std::string> ask_servers(const JobFiles& files, const std::string& 
   return base::invalid_argument(answer.text.substr(answer.text.find(' ') + 1));
 }
 
+// "worker:1", as kill-member takes it; "" in a job without roles.
+std::string role_of(const json& member) {
+  if (!member.contains("role")) return "";
+  return fmt::format("{}:{}", member.value("role", ""), member.value("role_index", 0U));
+}
+
 std::string shown_value(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
 }  // namespace
@@ -176,12 +183,15 @@ base::Result<std::string> save_tables(const JobFiles& files) {
 }
 
 std::optional<FixedJob> announce_job(const spec::Environment& environment, const std::string& id,
-                                     std::uint32_t members) {
+                                     std::uint32_t members, const std::vector<spec::Role>& roles) {
   auto made = make_job_files(environment, id);
   if (!made.ok()) return {};
   HeldJobFiles files(std::move(*made));
   const std::string unnamed = files->fixed() + ".next";
-  auto lock = base::FileLock::take(unnamed, json{{"size", members}}.dump());
+  json facts{{"size", members}, {"roles", json::array()}};  // of ranks, in their order
+  for (const Task& task : tasks_of(roles))
+    facts["roles"].push_back({{"role", roles[task.role].name}, {"role_index", task.index}});
+  auto lock = base::FileLock::take(unnamed, facts.dump());
   if (lock.ok() && std::rename(unnamed.c_str(), files->fixed().c_str()) == 0)
     return FixedJob{std::move(*lock), std::move(files)};
   return {};
@@ -198,6 +208,11 @@ base::Result<std::string> fixed_job_status(const JobFiles& files) {
               {"size", known.value("size", 0)},
               {"members", json::array()}};
   if (used.is_object() && used.contains("members")) out["members"] = used["members"];
+  const json roles = known.value("roles", json::array());
+  for (json& member : out["members"]) {
+    const auto rank = member.value("rank", std::size_t{0});
+    if (rank < roles.size()) member.update(roles[rank]);
+  }
   const json server = server_status(files);
   if (server.is_object()) out["parameter_server"] = server;
   return out.dump();
@@ -211,15 +226,23 @@ std::string fixed_job_table(const std::string& status) {
                                 base::counted(job.value("size", 0U), "member"));
   if (job.contains("parameter_server")) out += server_lines(job["parameter_server"]);
   if (members.empty()) return out + "no information about them yet\n";
-  std::size_t wide = 4;
-  for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());
-  out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10} {:>6} {:>10} {}\n", "member", "rank", "host",
-                     wide, "pid", "cpu s", "cpus", "memory", "GPUs");
+  std::size_t wide = 4, wide_role = 0;
   for (const json& member : members) {
-    out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10.2f} {}\n", shown_value(member["id"]),
-                       shown_value(member["rank"]), member.value("host", "-"), wide,
-                       member.value("pid", 0), member.value("cpu_seconds", 0.0),
-                       metrics::usage_columns(member));
+    wide = std::max(wide, member.value("host", "-").size());
+    wide_role = std::max(wide_role, role_of(member).size());
+  }
+  const auto role = [&](const std::string& text) {
+    return wide_role == 0 ? text
+                          : fmt::format("{:<{}} ", text, std::max<std::size_t>(4, wide_role));
+  };
+  out += fmt::format("{:>6} {:>5} {}{:<{}} {:>8} {:>10} {:>6} {:>10} {}\n", "member", "rank",
+                     wide_role == 0 ? "" : role("role"), "host", wide, "pid", "cpu s", "cpus",
+                     "memory", "GPUs");
+  for (const json& member : members) {
+    out += fmt::format("{:>6} {:>5} {}{:<{}} {:>8} {:>10.2f} {}\n", shown_value(member["id"]),
+                       shown_value(member["rank"]), role(role_of(member)),
+                       member.value("host", "-"), wide, member.value("pid", 0),
+                       member.value("cpu_seconds", 0.0), metrics::usage_columns(member));
   }
   out += metrics::gpu_fault_lines(members);
   return out;

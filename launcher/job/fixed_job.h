@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file_lock.h"
 #include "base/status.h"
 #include "launcher/job/job_files.h"
+#include "launcher/spec/request.h"
 
 namespace regroup::job {
 
@@ -19,13 +21,15 @@ struct FixedJob {
                        // has ended
 };
 
-// Creates the folder of job `id` with `members` members. None: that failed; the job runs without
-// it.
+// Creates the folder of job `id` with `members` members, of `roles`, if it has any. None: that
+// failed; the job runs without it.
 [[nodiscard]] std::optional<FixedJob> announce_job(const spec::Environment& environment,
-                                                   const std::string& id, std::uint32_t members);
+                                                   const std::string& id, std::uint32_t members,
+                                                   const std::vector<spec::Role>& roles = {});
 
 // The status of the job as JSON: {"job", "stage": "running", "fixed": true, "size", "members": the
-// living ones, as usage_json(), and "parameter_server" as of parameter_server.h, if there is one}.
+// living ones, as usage_json(), in a job of roles with "role" and "role_index", and
+// "parameter_server" as of parameter_server.h, if there is one}.
 // Blocks for its answer, at most 5 s. kNotFound: it has ended.
 [[nodiscard]] base::Result<std::string> fixed_job_status(const JobFiles& files);
 // Sets the number of servers of the job's parameter server; returns the agent's sentence. Blocks

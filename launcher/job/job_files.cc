@@ -150,6 +150,11 @@ bool is_fixed(const JobFiles& files) {
   return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+std::string only_status(const std::string& id) {
+  return fmt::format(
+      "job {} has a fixed number of members (-np N), which supports only `regroup status`", id);
+}
+
 base::Result<JobFiles> find_job(const spec::Environment& environment, const std::string& id,
                                 JobKind kind) {
   REGROUP_ASSIGN_OR_RETURN(const auto folder, runtime_folder(environment));
@@ -166,8 +171,7 @@ base::Result<JobFiles> find_job(const spec::Environment& environment, const std:
       jobs.empty() ? "none is running" : fmt::format("running: {}", fmt::join(jobs, ", "));
   std::string message = fmt::format("no {} {} of this user; {}", what, id, there);
   if (fixed)
-    message = fmt::format(
-        "job {} has a fixed number of members (-np N), which supports only `regroup status`", id);
+    message = only_status(id);
   else if (id.empty())
     message = jobs.empty()
                   ? fmt::format("no {} of this user is running", what)

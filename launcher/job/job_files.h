@@ -22,6 +22,7 @@ struct JobFiles {
   [[nodiscard]] std::string ps() const { return folder + "/ps"; }  // parameter_server.h: memory
   [[nodiscard]] std::string ps_status() const { return folder + "/ps-status"; }
   [[nodiscard]] std::string ps_resize() const { return folder + "/ps-resize"; }
+  [[nodiscard]] std::string kill_socket() const { return folder + "/kill"; }  // kill_requests.h
   [[nodiscard]] std::string exits() const { return folder + "/exits"; }  // of ranks, with status 0
   [[nodiscard]] std::string id() const { return folder.substr(folder.rfind('/') + 1); }
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }
@@ -65,6 +66,9 @@ class HeldJobFiles {
 
 // It is a job without a coordinator (fixed_job.h), and runs.
 [[nodiscard]] bool is_fixed(const JobFiles& files);
+
+// Why a job of a fixed size refuses other commands than `regroup status`.
+[[nodiscard]] std::string only_status(const std::string& id);
 
 enum class JobKind : std::uint8_t { kElastic, kAny };
 // The job `id`, or if that is "" the only elastic one there is, else the only one. kNotFound says

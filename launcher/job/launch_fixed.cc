@@ -72,8 +72,8 @@ class FixedLaunch {
     if (!port.ok())
       return refuse_job(loop, {refused(spec_.compat), port.status().message()},
                         std::move(guardian));
-    announced_ =
-        announce_job(spec_.environment, id_, static_cast<std::uint32_t>(job_.host_of.size()));
+    announced_ = announce_job(spec_.environment, id_,
+                              static_cast<std::uint32_t>(job_.host_of.size()), spec_.roles);
     if (const base::Status status = set_up(*port); !status.ok())
       return refuse_job(loop, {kNoHostYet, status.message()}, std::move(guardian));
     agent::AgentOptions agent = agent_options(spec_, std::move(processes_), std::move(*port));
@@ -269,6 +269,7 @@ class FixedLaunch {
     out.host_of = job_.host_of;
     out.ports = std::move(cluster_.members);
     out.coordinator_port = cluster_.coordinator_port;
+    if (announced_) out.kill_socket = announced_->files->kill_socket();
     out.quiet = spec_.quiet;
     out.helper = helper_options(spec_, id_);
     if (spec_.ps_memory != 0) out.parameter_server = parameter_server_options();

@@ -535,6 +535,18 @@ void ParameterServer::remove_server() {
   });
 }
 
+base::Result<std::string> ParameterServer::kill(const std::string& server) {
+  std::uint32_t number = 0;
+  const bool valid = base::read_number(std::string_view(server).substr(3), number);
+  const auto found = valid ? servers_.find(number) : servers_.end();
+  if (found == servers_.end() || found->second.pid == 0) {
+    return base::not_found(fmt::format(
+        "kill-member {}: no such server runs on this host; see `regroup status`", server));
+  }
+  ::kill(found->second.pid, SIGKILL);
+  return fmt::format("server {} of the parameter server is being killed", number);
+}
+
 void ParameterServer::wait_for_word(base::Fd socket) {
   resizer_ = boost::asio::posix::stream_descriptor(loop_, socket.release());
   resizer_.async_wait(resizer_.wait_read, [this](const boost::system::error_code& error) {

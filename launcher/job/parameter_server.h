@@ -138,6 +138,10 @@ class ParameterServer {
   // answer nobody any more: calls go on with the copies of their ranges.
   void lose_stores(const std::vector<std::uint32_t>& stores);
 
+  // Kills server N of this host's store, for "ps:N"; returns a sentence. kNotFound: it does not
+  // run.
+  [[nodiscard]] base::Result<std::string> kill(const std::string& server);
+
   // What members on other hosts get as REGROUP_PS; empty without `host_address`.
   [[nodiscard]] const std::string& gateway_address() const { return gateway_address_; }
   // Null if nothing is saved or loaded.

@@ -40,7 +40,8 @@ RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options,
             return host == 0 ? local_ : others_->node(host - 1);
           },
           world_events()),
-      grace_(agent.loop()) {}
+      grace_(agent.loop()),
+      kills_(agent.loop(), [this](const std::string& member) { return kill(member); }) {}
 
 agent::NodeEvents RoleJob::node_events() {
   agent::NodeEvents events;
@@ -92,6 +93,7 @@ base::Status RoleJob::start() {
         others_->node(host).add_app(app, one);
     }
   }
+  if (!options_.kill_socket.empty()) REGROUP_RETURN_IF_ERROR(kills_.start(options_.kill_socket));
   if (options_.parameter_server) REGROUP_RETURN_IF_ERROR(start_parameter_server());
   if (!options_.other_stores.empty()) {
     start_other_stores();  // members start once all stores serve
@@ -325,6 +327,19 @@ void RoleJob::on_init_stuck(const std::string& why) {
   if (agent_.ending() || stopping_) return;
   agent_.say(why + ": ending the job; all members of a job call MPI_Init of one MPI, or none does");
   agent_.terminate(1);
+}
+
+// A member that is killed so is lost as one that was killed from outside.
+base::Result<std::string> RoleJob::kill(const std::string& member) {
+  if (parameter_server_ && member.starts_with("ps:")) return parameter_server_->kill(member);
+  REGROUP_ASSIGN_OR_RETURN(const std::uint32_t rank, rank_of(options_.roles, member));
+  const std::string name = task_name(options_.roles, tasks_[rank]);
+  if (!world_.runs(rank)) {
+    return base::unavailable(
+        fmt::format("kill-member {}: {} does not run at present", member, name));
+  }
+  world_.signal(rank, SIGKILL);
+  return fmt::format("member {} ({}) is being killed", rank, name);
 }
 
 // A member that loses its peer in MPI ends, too, and its end on this host may be seen before the

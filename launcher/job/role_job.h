@@ -15,6 +15,7 @@
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/local_node.h"
+#include "launcher/job/kill_requests.h"
 #include "launcher/job/parameter_server.h"
 #include "launcher/job/port_pool.h"
 #include "launcher/job/role_rules.h"
@@ -37,6 +38,7 @@ struct RoleJobOptions {
   std::vector<std::uint32_t> host_of;           // by rank; empty: all run here
   std::vector<MemberPorts> ports;      // by rank, held on their hosts; empty: they are held here
   std::uint16_t coordinator_port = 0;  // the same, of Cluster
+  std::string kill_socket;             // of kill_requests.h; "": nowhere
   bool quiet = false;                  // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;                // none: MPI programs get no services
   std::optional<ParameterServerOptions> parameter_server;  // of --ps-memory
@@ -85,6 +87,7 @@ class RoleJob final : public agent::AgentJob {
   }
   [[nodiscard]] MemberEnd end_of(const process::MemberExit& exit) const;
   [[nodiscard]] agent::MemberOrder order_of(const StartMember& start) const;
+  [[nodiscard]] base::Result<std::string> kill(const std::string& member);
   void hold_back(const MemberEnd& end);
   void give_held_back();
   void on_init_stuck(const std::string& why);
@@ -115,6 +118,7 @@ class RoleJob final : public agent::AgentJob {
   boost::asio::steady_timer grace_;
   std::vector<HeldPorts> held_for_moved_;
   std::map<std::uint32_t, std::size_t> leaves_;  // members that run yet, and their hosts, which end
+  KillRequests kills_;
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
 };
 

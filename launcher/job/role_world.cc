@@ -84,7 +84,8 @@ bool RoleWorld::uses_mpi() const {
 }
 
 void RoleWorld::gone(std::uint32_t rank) {
-  const pmi::MemberGone gone{{members_.at(rank).space, rank}};
+  members_.at(rank).runs = false;
+  const pmi::MemberGone gone{{members_[rank].space, rank}};
   node_of_(host_of(rank)).tell(gone);
   if (host_of(rank) != 0) node_of_(0).tell(gone);  // it keeps the published names
 }
@@ -120,6 +121,7 @@ agent::MemberOrder RoleWorld::order(std::uint32_t rank, const StartMember& start
   agent::MemberOrder out = events_.order_of(start);
   out.place = places_[rank];
   members_[rank].space = space_;
+  members_[rank].runs = true;
   return out;
 }
 

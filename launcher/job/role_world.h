@@ -62,6 +62,8 @@ class RoleWorld {
   }
   // Whether a member has called MPI_Init.
   [[nodiscard]] bool uses_mpi() const;
+  // The member's process has been started, and has not ended.
+  [[nodiscard]] bool runs(std::uint32_t rank) const { return members_.at(rank).runs; }
   // The member has ended.
   void gone(std::uint32_t rank);
   // The member has ended as `how` says, and is not started again in this world.
@@ -78,6 +80,7 @@ class RoleWorld {
     std::optional<pmi::Aborted> abort;
     std::optional<StartMember> waiting;  // for the others
     std::uint32_t space = 0;             // that it was started in
+    bool runs = false;
   };
 
   [[nodiscard]] agent::HostExchange::Job exchange_job();

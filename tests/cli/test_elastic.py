@@ -326,6 +326,7 @@ def test_control_says_what_is_wrong(regroup, trio):
         ("resize", "5"): "this job can have 1 to 4 members",
         ("notice", "17"): "notice 17: no such member",
         ("kill-member", "17"): "kill-member 17: no such member",
+        ("kill-member", "worker:0"): "has no roles; expected a number of `regroup status`",
     }.items():
         done = regroup.control(*words)
         assert done.returncode == 1

@@ -6,6 +6,7 @@ import signal
 import textwrap
 
 import pytest
+from conftest import until
 
 # A server at the address of TF_CONFIG, as TensorFlow's: it tells its port and waits.
 SERVER = textwrap.dedent("""
@@ -73,6 +74,43 @@ def test_a_worker_comes_back_at_its_address(regroup):
         r"rank 0 \(worker 0\) \(pid \d+\) was killed by signal 9 \(SIGKILL\): restarting it"
     )
     job.process.send_signal(signal.SIGTERM)
+    assert job.wait() != 0
+    job.assert_nothing_left()
+
+
+def test_kill_member_names_a_role_and_an_index_or_a_number(regroup):
+    end = 'echo "up $REGROUP_ROLE_RANK $REGROUP_RESTART_COUNT"; [ $RANK = 0 ] || exec sleep 600'
+    roles = ("--role", "ps=1", "--role", "worker=3", "--ps-memory", "64M")
+    job = regroup.start("--oversubscribe", *roles, "sh", "-c", end)
+    for rank in range(3):
+        job.wait_out(f"^up {rank} 0")
+
+    def shown() -> dict:
+        members = json.loads(regroup.control("status", "--json").stdout)["members"]
+        return {f"{m['role']}:{m['role_index']}": m["rank"] for m in members}
+
+    until(lambda: shown() == {"worker:1": 1, "worker:2": 2}, "the end of worker 0")
+    killed = {"worker:1": "member 1 (worker 1)", "2": "member 2 (worker 2)"}
+    for rank, (member, name) in enumerate(killed.items(), 1):
+        done = regroup.control("kill-member", member)
+        assert (done.returncode, done.stdout) == (0, f"{name} is being killed\n"), done
+        job.wait_err(rf"rank {rank} \(worker {rank}\) \(pid \d+\) was killed by signal 9")
+        job.wait_out(f"^up {rank} 1")
+    assert regroup.control("kill-member", "ps:0").stdout == (
+        "server 0 of the parameter server is being killed\n"
+    )
+    job.wait_err(r"the parameter server \(pid \d+\) was killed by signal 9")
+    for member, why in {
+        "worker:0": "worker 0 does not run at present",
+        "worker:3": "no such member; there are worker:0 to 2",
+        "ps:7": "no such server runs on this host; see `regroup status`",
+    }.items():
+        refused = regroup.control("kill-member", member)
+        assert (refused.returncode, refused.stderr) == (
+            1,
+            f"regroup: kill-member {member}: {why}\n",
+        )
+    job.process.terminate()
     assert job.wait() != 0
     job.assert_nothing_left()
 

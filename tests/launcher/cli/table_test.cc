@@ -222,7 +222,7 @@ TEST(Table, HelpKnowsEveryOption) {
 }
 
 TEST(Table, HelpFitsATerminal) {
-  for (const char* topic : {"", "all", "status", "top", "resize", "notice", "kill-member"}) {
+  for (const char* topic : {"", "all", "status", "top", "resize", "notice", "kill-member", "ps"}) {
     std::istringstream lines(help_text(topic));
     for (std::string line; std::getline(lines, line);) {
       const bool list_of_names = line.starts_with("  -");  // it is not broken
@@ -246,6 +246,16 @@ TEST(Table, TheFirstScreenFitsATerminalAndNamesTheTopics) {
               testing::StartsWith(
                   "--help hostz: unknown topic; did you mean hosts?; topics are any option, "
                   "members, environment, "));
+}
+
+TEST(Table, HelpOnTheParameterServerHasItsOptionsAndCommands) {
+  const std::string text = help_text("ps");
+  for (const char* part : {"--role ps=1", "\n  --role NAME=N", "\n  --ps-memory BYTES",
+                           "\n  --ps-hosts N", "\n  --hang-timeout ", "\n  --checkpoint ",
+                           "regroup resize ps=N ", "regroup kill-member ps:0 "})
+    EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_EQ(refusal({"--help", "ps"}), "accepted");
+  EXPECT_THAT(refusal({"--help", "pz"}), testing::StartsWith("--help pz: unknown topic"));
 }
 
 TEST(Table, EveryHelpIsInOneVoice) {

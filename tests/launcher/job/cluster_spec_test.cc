@@ -35,6 +35,22 @@ TEST(ClusterSpec, GivesRanksRoleByRole) {
             (std::vector<std::string>{"chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"}));
 }
 
+TEST(ClusterSpec, FindsAMemberByItsNumberOrByRoleAndIndex) {
+  constexpr struct {
+    const char* member;
+    int rank;  // -1: there is none
+  } kMembers[] = {{"0", 0},       {"4", 4},   {"chief:0", 0},   {"worker:0", 1}, {"worker:1", 2},
+                  {"ps:0", 3},    {"5", -1},  {"worker:2", -1}, {"work:0", -1},  {"worker:", -1},
+                  {"worker", -1}, {":0", -1}, {"", -1},         {"-1", -1},      {"worker:1x", -1}};
+  for (const auto& [member, rank] : kMembers) {
+    const auto found = rank_of(kTraining, member);
+    EXPECT_EQ(found.ok() ? static_cast<int>(*found) : -1, rank) << member;
+  }
+  EXPECT_EQ(rank_of(kTraining, "worker:2").status().message(),
+            "kill-member worker:2: no such member; there are chief:0, worker:0 to 1, ps:0, "
+            "evaluator:0");
+}
+
 TEST(ClusterSpec, WritesTfConfigAsTensorFlowWantsIt) {
   const spec::Environment environment = cluster_environment(cluster_of(kTraining), 2);
   EXPECT_EQ(environment.at("TF_CONFIG"),

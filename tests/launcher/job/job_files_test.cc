@@ -95,6 +95,18 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
   EXPECT_EQ(fixed_job_status(files).code(), base::Code::kNotFound);
 }
 
+TEST_F(JobFilesTest, StatusNamesTheRolesOfMembers) {
+  const auto job = announce_job(environment_, "0000aaaa", 3, {{"chief", 1}, {"worker", 2}});
+  ASSERT_TRUE(job);
+  std::ofstream(job->files->usage())
+      << metrics::usage_json({{{0, 2, 4711, {}, {}}, {1.5, 8U << 20, 1}, 0.5, {}, "n1"}});
+  const std::string status = *fixed_job_status(*job->files);
+  EXPECT_THAT(status, testing::HasSubstr(R"("role":"worker","role_index":1)"));
+  EXPECT_THAT(
+      fixed_job_table(status),
+      testing::ContainsRegex("\nmember +rank role     host +pid .*\n +0 +2 worker:1 n1 +4711 "));
+}
+
 TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
   const auto age = [](const JobFiles& files) {
     const timespec long_ago[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
