@@ -11,7 +11,7 @@
 namespace regroup::job {
 namespace {
 
-constexpr std::chrono::seconds kKillAnswer{60};     // of an agent on a busy machine
+constexpr std::chrono::seconds kKillAnswer{60};        // of an agent on a busy machine
 constexpr std::chrono::milliseconds kKillRequest{50};  // the request is there already
 
 }  // namespace
@@ -31,7 +31,8 @@ void KillRequests::wait_for_request(base::Fd socket) {
 
 void KillRequests::answer() {
   const base::Fd asker(asker_.release());
-  const auto request = base::receive_descriptors(asker.get(), base::SystemClock().now() + kKillRequest);
+  const auto request =
+      base::receive_descriptors(asker.get(), base::SystemClock().now() + kKillRequest);
   if (!request.ok()) return;
   const base::Result<std::string> done = kill_(request->text);
   // Best effort: the user may have gone.

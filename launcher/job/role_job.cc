@@ -19,6 +19,8 @@ namespace {
 
 // The report of a death on another host arrives so much later, where its cores are busy.
 constexpr std::chrono::seconds kNews(2);
+// For which a member waits in MPI_Init until the user is told.
+constexpr std::chrono::seconds kInitNews(10);
 // For a store on another host to start, beside the time to reserve its memory.
 constexpr std::chrono::seconds kStoreLimit(120);
 
@@ -41,6 +43,7 @@ RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options,
           },
           world_events()),
       grace_(agent.loop()),
+      init_news_(agent.loop()),
       kills_(agent.loop(), [this](const std::string& member) { return kill(member); }) {}
 
 agent::NodeEvents RoleJob::node_events() {
@@ -52,6 +55,7 @@ agent::NodeEvents RoleJob::node_events() {
   events.exited = [this](const process::MemberExit& exit) { agent_.on_member_exit(exit); };
   events.mpi = [this](std::uint32_t host, const pmi::Message& message) {
     world_.on_mpi(host, message);
+    watch_init();
   };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
@@ -319,6 +323,19 @@ void RoleJob::on_exit(const process::MemberExit& exit) {
   perform(rules_.on_end(end));
   if (rules_.is_final(end.rank) && !stopping_ && !agent_.ending()) world_.left(end.rank, end.what);
   if (stopping_) give_held_back();
+}
+
+// A member that lives without MPI, a server for example, keeps those of other roles in MPI_Init for
+// ever. It may also only be slow, so the job goes on, and the user is told once.
+void RoleJob::watch_init() {
+  if (init_watched_ || !world_.waits_in_init()) return;
+  init_watched_ = true;
+  init_news_.expires_after(kInitNews);
+  init_news_.async_wait([this](const boost::system::error_code& error) {
+    if (error || agent_.ending() || stopping_ || options_.quiet) return;
+    if (const auto why = world_.waits_in_init())
+      agent_.say(*why + ": all members of a job, of whatever role, call MPI_Init, or none does");
+  });
 }
 
 // A member that has succeeded, or failed for good, is not started again, so the others would wait

@@ -90,6 +90,7 @@ class RoleJob final : public agent::AgentJob {
   [[nodiscard]] base::Result<std::string> kill(const std::string& member);
   void hold_back(const MemberEnd& end);
   void give_held_back();
+  void watch_init();
   void on_init_stuck(const std::string& why);
   void on_failed_start(const base::Status& why);
   void on_lost(std::size_t host, const base::Status& why);
@@ -118,6 +119,8 @@ class RoleJob final : public agent::AgentJob {
   boost::asio::steady_timer grace_;
   std::vector<HeldPorts> held_for_moved_;
   std::map<std::uint32_t, std::size_t> leaves_;  // members that run yet, and their hosts, which end
+  boost::asio::steady_timer init_news_;
+  bool init_watched_ = false;  // a member has called MPI_Init, and init_news_ runs or has run
   KillRequests kills_;
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
 };

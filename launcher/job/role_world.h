@@ -71,6 +71,11 @@ class RoleWorld {
   void signal(std::uint32_t rank, int signal) { node_of_(host_of(rank)).signal(rank, signal); }
   void signal_all(int signal);
 
+  // As InitWatch::waits(), of the present world.
+  [[nodiscard]] std::optional<std::string> waits_in_init() const {
+    return init_.waits(static_cast<std::uint32_t>(members_.size()));
+  }
+
   void on_started(std::uint32_t space, const base::Status& status);
   void on_mpi(std::uint32_t host, const pmi::Message& message);
 

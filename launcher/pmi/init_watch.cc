@@ -49,4 +49,13 @@ std::optional<std::string> InitWatch::ended(std::uint32_t rank, const std::strin
   return fmt::format("{}, but {} waits for it in MPI_Init", said, named(*inside_.begin()));
 }
 
+std::optional<std::string> InitWatch::waits(std::uint32_t size) const {
+  if (inside_.empty() || begun_.size() >= size) return std::nullopt;
+  std::uint32_t missing = 0;
+  while (begun_.contains(missing)) ++missing;
+  const std::size_t more = size - begun_.size() - 1;
+  return fmt::format("{} waits in MPI_Init for {}{}", named(*inside_.begin()), named(missing),
+                     more == 0 ? "" : fmt::format(" and {} more", more));
+}
+
 }  // namespace regroup::pmi

@@ -45,6 +45,9 @@ class InitWatch {
   // cannot complete. Ranks that end before any rank calls MPI_Init are remembered, since a program
   // without MPI does not call it in any rank.
   [[nodiscard]] std::optional<std::string> ended(std::uint32_t rank, const std::string& how);
+  // Of a space of `size` ranks: "rank 1 waits in MPI_Init for rank 0 and 2 more", if ranks that may
+  // live for ever without MPI have not called it. None: no rank waits.
+  [[nodiscard]] std::optional<std::string> waits(std::uint32_t size) const;
 
  private:
   [[nodiscard]] std::string named(std::uint32_t rank) const;

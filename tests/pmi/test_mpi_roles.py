@@ -1,7 +1,9 @@
 """MPI programs as members of roles: one MPI_COMM_WORLD, which loses a member only as a whole."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
-from mpi_peers import OPENMPI5
+from mpi_peers import BIN, MPICH, OPENMPI5
 
 ROLES = ["--role", "chief=1", "--role", "worker=2"]
 
@@ -87,6 +89,27 @@ def test_a_member_without_mpi_ends_the_job(runner, mpi, program, tmp_path, order
     done = runner.regroup(*roles, "sh", "-c", script, env=mpi.env)
     assert (done.status, done.out) == (1, "")
     assert "exited with code 0 before it called MPI_Init, but rank 0 waits for it" in done.err
+
+
+def test_the_user_is_told_of_members_that_others_wait_for_in_mpi_init(runner, build, tmp_path):
+    """Servers without MPI, which live as long as the job. They end here once the line is there."""
+
+    def told(mpi) -> list[str]:
+        err = tmp_path / mpi.name
+        wait = f"while ! grep -q 'waits in MPI_Init' {err}; do sleep 0.05; done; exit 0"
+        script = f'[ "$RANK" = 2 ] && exec {build(mpi)} hello; {wait}'
+        roles = ["--oversubscribe", "--role", "server=2", "--role", "worker=1"]
+        words = ["sh", "-c", f'exec "$0" "$@" 2>{err}', BIN / "regroup", *roles, "sh", "-c", script]
+        done = runner.run(words, env=mpi.env)
+        assert (done.status, done.out) == (1, "")
+        return [line for line in err.read_text().splitlines() if "waits in MPI_Init" in line]
+
+    with ThreadPoolExecutor() as pool:
+        for lines in pool.map(told, (OPENMPI5, MPICH)):
+            assert lines == [
+                "regroup: rank 2 waits in MPI_Init for rank 0 and 1 more: "
+                "all members of a job, of whatever role, call MPI_Init, or none does"
+            ]
 
 
 def test_a_member_that_fails_for_good_before_mpi_ends_the_job(runner, mpi, program, tmp_path):

@@ -50,6 +50,18 @@ TEST(InitWatch, NobodyWaitsOnceAllOthersHaveFinalized) {
   EXPECT_EQ(watch.ended(1, kWell), std::nullopt);
 }
 
+TEST(InitWatch, NamesTheRanksThatOthersWaitFor) {
+  InitWatch watch;
+  EXPECT_EQ(watch.waits(4), std::nullopt);
+  EXPECT_EQ(watch.begun(1), std::nullopt);
+  EXPECT_THAT(watch.waits(4), Optional(Eq("rank 1 waits in MPI_Init for rank 0 and 2 more")));
+  EXPECT_EQ(watch.begun(0), std::nullopt);
+  EXPECT_EQ(watch.begun(2), std::nullopt);
+  EXPECT_THAT(watch.waits(4), Optional(Eq("rank 0 waits in MPI_Init for rank 3")));
+  EXPECT_EQ(watch.begun(3), std::nullopt);
+  EXPECT_EQ(watch.waits(4), std::nullopt);
+}
+
 TEST(ProtocolWatch, RanksOfDifferentMpisDoNotMeet) {
   ProtocolWatch watch;
   EXPECT_EQ(watch.speaks("rank 0", Protocol::kPmi1), std::nullopt);
