@@ -1,3 +1,4 @@
+// The replicas of ranges are looked up by walking over the stores, of which there are at most 64.
 #include "launcher/job/store_replicas.h"
 
 #include <algorithm>
