@@ -237,6 +237,7 @@ void NodeJob::on_closed() {
 }
 
 void NodeJob::end_all() {
+  store_.reset();       // first: the controller soon has others do without it
   outputs_[1]->stop();  // there is no reader for the members' output
   outputs_[2]->stop();
   links_.down->close();

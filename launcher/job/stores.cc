@@ -16,11 +16,13 @@
 namespace regroup::job {
 
 OtherStores::OtherStores(boost::asio::io_context& loop, std::string own,
-                         std::vector<OtherStore> others, Events events, std::size_t replicas)
+                         std::vector<OtherStore> others, Events events, std::size_t replicas,
+                         base::Duration unheard)
     : loop_(loop),
       own_(std::move(own)),
       others_(std::move(others)),
       events_(std::move(events)),
+      unheard_(unheard),
       replicas_(others_.size() + 1, replicas),
       places_(others_.size()),
       waits_for_(others_.size()) {}
@@ -74,16 +76,22 @@ void OtherStores::end_start(const base::Status& why) {
 
 void OtherStores::lose(std::size_t store, const TellOwn& own) {
   replicas_.lose(store);
-  std::vector<std::uint32_t> lost;
-  for (const std::size_t one : replicas_.lost()) lost.push_back(static_cast<std::uint32_t>(one));
-  // The lost store first, if its agent lives: it must answer nobody once a push is acknowledged
-  // without it.
-  others_.at(store - 1).query({.lost = lost}, [this, lives = lives_, lost, own](const auto&) {
-    if (*lives) tell_lost(lost, own);
-  });
+  // The lost store first: it must answer nobody once a push is acknowledged without it.
+  const auto said = [this, lives = lives_, store, own](const base::Result<std::string>& reply) {
+    if (!*lives) return;
+    if (reply.ok()) return on_ended(store, own);
+    const auto timer = std::make_shared<boost::asio::steady_timer>(loop_, unheard_);
+    timer->async_wait([this, lives, timer, store, own](const boost::system::error_code& error) {
+      if (!error && *lives) on_ended(store, own);
+    });
+  };
+  others_.at(store - 1).query({.lost = {static_cast<std::uint32_t>(store)}}, said);
 }
 
-void OtherStores::tell_lost(const std::vector<std::uint32_t>& lost, const TellOwn& own) {
+// Others that are lost may still answer, so that they are not named yet.
+void OtherStores::on_ended(std::size_t store, const TellOwn& own) {
+  ended_.push_back(static_cast<std::uint32_t>(store));
+  const std::vector<std::uint32_t>& lost = ended_;
   own(lost);
   for (std::size_t i = 0; i < others_.size(); ++i) {
     if (replicas_.is_lost(i + 1)) continue;

@@ -38,9 +38,13 @@ class OtherStores {
     // A store cannot serve any more.
     std::function<void(std::size_t store, const std::string& why)> failed;
   };
+  // An agent that hears nothing ends its store up to 2 s after the controller counts it as lost:
+  // agent::kParentSilence.
+  static constexpr std::chrono::seconds kUnheard{3};
   // `own`: the host of the launcher's own store, the first one. `replicas`: copies of each range.
+  // `unheard`: how long a lost agent that cannot be asked may take to end its store by itself.
   OtherStores(boost::asio::io_context& loop, std::string own, std::vector<OtherStore> others,
-              Events events, std::size_t replicas = 1);
+              Events events, std::size_t replicas = 1, base::Duration unheard = kUnheard);
   ~OtherStores();
   OtherStores(const OtherStores&) = delete;
   OtherStores& operator=(const OtherStores&) = delete;
@@ -58,8 +62,9 @@ class OtherStores {
     return store == 0 ? own_ : others_.at(store - 1).host;
   }
 
-  // Store `store`, which is not the first one, is lost: ends it, if its agent lives, and then tells
-  // the other stores, so that clients go on without it. `own` tells the launcher's own store.
+  // Store `store`, which is not the first one, is lost: ends it, or waits until its agent must have
+  // ended it, and then tells the other stores, so that clients go on without it. `own` tells the
+  // launcher's own store.
   using TellOwn = std::function<void(const std::vector<std::uint32_t>& lost)>;
   void lose(std::size_t store, const TellOwn& own);
   [[nodiscard]] const StoreReplicas& replicas() const { return replicas_; }
@@ -84,7 +89,7 @@ class OtherStores {
   // No limit: for as long as the agents live.
   void ask(const std::function<agent::QueryStore(std::size_t store)>& query,
            std::optional<base::Duration> limit, std::function<void(Replies)> then);
-  void tell_lost(const std::vector<std::uint32_t>& lost, const TellOwn& own);
+  void on_ended(std::size_t store, const TellOwn& own);
   void on_started(std::size_t index, const agent::StoreStarted& started);
   void end_start(const base::Status& why);
 
@@ -92,7 +97,9 @@ class OtherStores {
   const std::string own_;
   const std::vector<OtherStore> others_;
   const Events events_;
+  const base::Duration unheard_;
   StoreReplicas replicas_;
+  std::vector<std::uint32_t> ended_;  // lost ones that answer nobody any more
   std::vector<StorePlace> places_;
   std::size_t waits_for_ = 0;  // stores that have not started
   std::uint64_t version_at_start_ = 0;

@@ -52,7 +52,7 @@ class OtherStoresTest : public testing::Test {
                               failed_store_ = store;
                               why_ = why;
                             }},
-        2);
+        2, std::chrono::milliseconds(20));
   }
   void start(base::Duration limit = std::chrono::seconds(60)) {
     agent::StartStore order;
@@ -97,15 +97,29 @@ TEST_F(OtherStoresTest, ALostOneEndsBeforeTheOthersAreTold) {
   EXPECT_EQ(queries_[0].lost, Lost{1});
   EXPECT_TRUE(own.empty() && queries_[1].lost.empty()) << "it may answer clients yet";
   then_[0](base::Status(base::unavailable("host b: its agent is not running")));
+  EXPECT_TRUE(own.empty() && queries_[1].lost.empty()) << "its agent may not know that it is lost";
+  ASSERT_TRUE(transport::run_until(
+      loop_, [&] { return !own.empty(); }, std::chrono::seconds(60)));
   EXPECT_EQ(own, Lost{1});
   EXPECT_EQ(queries_[1].lost, Lost{1});
   then_[1](std::string());
   EXPECT_FALSE(why_);
   stores_->lose(2, [&](const Lost& lost) { own = lost; });
-  EXPECT_EQ(queries_[1].lost, (Lost{1, 2}));
+  EXPECT_EQ(queries_[1].lost, Lost{2});
   then_[1](std::string());
   EXPECT_EQ(own, (Lost{1, 2}));
   EXPECT_EQ(stores_->replicas().without_copy(), std::vector<std::size_t>{1});
+}
+
+TEST_F(OtherStoresTest, OneThatStillAnswersIsNotNamedWithAnother) {
+  using Lost = std::vector<std::uint32_t>;
+  std::vector<Lost> told;
+  stores_->lose(1, [&](const Lost& lost) { told.push_back(lost); });
+  stores_->lose(2, [&](const Lost& lost) { told.push_back(lost); });
+  then_[1](std::string());
+  EXPECT_EQ(told, (std::vector<Lost>{{2}}));
+  then_[0](std::string());
+  EXPECT_EQ(told, (std::vector<Lost>{{2}, {2, 1}}));
 }
 
 TEST_F(OtherStoresTest, OneThatCannotBeToldIsLostToo) {
