@@ -59,8 +59,8 @@ bool may_be_lost(const Status& status) {
 }
 Status not_said_lost(const Status& why) {
   return base::deadline_exceeded(
-      fmt::format("{}; its ranges have other replicas, with which calls go on once the launcher "
-                  "says that this store is lost, which it has not in time",
+      fmt::format("{}; other stores have replicas of its ranges, but the launcher has not declared "
+                  "this store lost before the deadline",
                   why.message()));
 }
 
@@ -153,6 +153,8 @@ base::Result<std::vector<std::size_t>> Client::Partitioned::try_stores(
     Status& why) {
   std::vector<std::size_t> out;
   for (const std::size_t store : wanted) {
+    note_losses();
+    if (is_lost_store(store)) continue;
     ClientOptions options = stores[store];
     options.deadline = stores.front().deadline;
     options.consistency = stores.front().consistency;
@@ -191,6 +193,8 @@ std::vector<Status> Client::Partitioned::at(std::span<const std::size_t> stores,
                        [&](std::size_t store) { return !is_lost_store(store); });
   threads_.run(living, [&](std::size_t store) { out[store] = named(store, call(store)); });
   if (replicas_ == 1) return out;
+  if (std::ranges::any_of(living, [&](std::size_t store) { return is_late(out[store]); }))
+    ask_others(out);
   note_losses();
   for (const std::size_t store : living) {
     if (out[store].code() == base::Code::kPeerLost && !is_lost_store(store))
@@ -226,6 +230,17 @@ void Client::Partitioned::note_loss(std::size_t store) {
     part.ticket.reset();
     if (is_lost(part.error)) part.error = {};
   }
+}
+
+void Client::Partitioned::ask_others(std::span<const Status> answers) {
+  std::vector<std::size_t> others;
+  std::ranges::copy_if(living_, std::back_inserter(others), [&](std::size_t store) {
+    return !is_late(answers[store]) && answers[store].code() != base::Code::kPeerLost;
+  });
+  const TimePoint answered = RealPolicy::now() + kAnswerWithin;
+  threads_.run(others, [&](std::size_t other) {
+    static_cast<void>(stores_[other].backend->ask_lost_stores(answered));
+  });
 }
 
 Status Client::Partitioned::await_loss(std::size_t store, const Status& why, TimePoint until) {

@@ -102,6 +102,9 @@ class Client::Partitioned final : public Client::Backend {
   // Notes the losses that living stores have told of.
   void note_losses();
   void note_loss(std::size_t store);
+  // Asks once which stores are lost, but for those that have been late or cannot be reached: a
+  // store that is silent on a connection that holds says nothing of itself.
+  void ask_others(std::span<const base::Status> answers);
   // Asks the other stores until one says that this one is lost. kDeadlineExceeded: none has.
   // kPeerLost, with the message of `why`: none can be asked.
   [[nodiscard]] base::Status await_loss(std::size_t store, const base::Status& why,

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,12 @@ class Hosts {
   [[nodiscard]] std::size_t count() const { return hosts_.size(); }
   [[nodiscard]] const Served& served(std::size_t host) const { return hosts_[host]->served; }
   [[nodiscard]] Child& server(std::size_t host) { return servers_[host]; }
+  [[nodiscard]] Child& gateway(std::size_t host) { return gateways_[host]; }
+  // Somebody has connected to this host, whose gateway is lost.
+  [[nodiscard]] bool is_called(std::size_t host) const {
+    pollfd ready{.fd = hosts_[host]->listener.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&ready, 1, 0) > 0;
+  }
   void kill_server(std::size_t host) {
     servers_[host].end(SIGKILL);
     servers_[host] = hosts_[host]->served.server();

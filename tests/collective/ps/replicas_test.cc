@@ -130,8 +130,9 @@ TEST_F(PsReplicas, ACallWaitsUntilTheLauncherSaysThatAStoreIsLost) {
   const std::string lost =
       "store 1 of 2 on host node1: the parameter server on host node1 (127.0.0.1 port ";
   const std::string waits =
-      "; its ranges have other replicas, with which calls go on once the launcher says that this "
-      "store is lost, which it has not in time";
+      "; other stores have replicas of its ranges, but the launcher has not declared this store "
+      "lost "
+      "before the deadline";
   std::vector<std::int64_t> rows(200);
   for (const base::Status& late :
        {client.wait(*ticket, 300ms), client.flush(),
@@ -149,6 +150,49 @@ TEST_F(PsReplicas, ACallWaitsUntilTheLauncherSaysThatAStoreIsLost) {
   waited = client.flush();
   EXPECT_TRUE(waited.ok()) << waited.to_string();
   EXPECT_EQ(pull<std::int64_t>(client, table, up_to(50), 4), std::vector<std::int64_t>(200, 2));
+}
+
+// A host that hangs keeps its connections: calls there are late, and others know that it is lost.
+TEST_F(PsReplicas, CallsGoOnWithoutASilentStoreThatIsLost) {
+  Hosts hosts({1, 1});
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<Table> tables;
+  for (const std::uint64_t number : {2U, 5U}) {
+    auto made = Client::attach(hosts.list(number, {}, 2s), 2);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    clients.push_back(std::move(*made));
+    tables.push_back(open(*clients.back(), kHash));
+  }
+  const std::vector<std::int64_t> ids{id_at(1, 2)};
+  const auto push = [&] { return clients[0]->push(tables[0], ids, bytes_of(ones_of(4))); };
+  ASSERT_TRUE(push().ok() && clients[0]->flush().ok());
+  hosts.gateway(1).stop();
+  const auto ticket = push();
+  ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+  EXPECT_EQ(clients[0]->wait(*ticket, 300ms).code(), Code::kDeadlineExceeded);
+  hosts.note_lost(1);
+  const base::TimePoint end = in(kLong);
+  const auto again = [end](const auto& call) {
+    base::Status status = call();
+    while (status.code() == Code::kDeadlineExceeded && in(0s) < end) status = call();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  };
+  again([&] { return clients[0]->wait(*ticket, 100ms); });
+  std::vector<std::int64_t> row(4);
+  again([&] { return clients[1]->pull(tables[1], ids, std::as_writable_bytes(std::span(row))); });
+  EXPECT_EQ(row, std::vector<std::int64_t>(4, 2));
+  hosts.gateway(1).signal(SIGCONT);  // the clients say goodbye to it
+}
+
+TEST_F(PsReplicas, ClientsDoNotConnectToAStoreOfWhichTheyKnowThatItIsLost) {
+  Hosts hosts({1, 1, 1});
+  ASSERT_TRUE(hosts.client(3, {}, 2));  // all gateways have begun
+  hosts.lose(1);
+  hosts.note_lost(1);
+  const auto late = hosts.client(7, {}, 2);
+  ASSERT_TRUE(late && add_one(*late, true).ok());
+  expect_counts(*late, 1);
+  EXPECT_FALSE(hosts.is_called(1));
 }
 
 // Of three stores with two replicas two are lost: ranges of home 1 were there only.
