@@ -21,7 +21,6 @@
 #include "launcher/cli/control_client.h"
 #include "launcher/job/fixed_job.h"
 #include "launcher/job/job_files.h"
-#include "launcher/job/kill_requests.h"
 #include "launcher/lease/grant_lines.h"
 #include "launcher/metrics/usage_columns.h"
 #include "launcher/metrics/usage_text.h"

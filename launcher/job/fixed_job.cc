@@ -17,6 +17,7 @@
 #include "base/descriptor_message.h"
 #include "base/printable.h"
 #include "launcher/job/cluster_spec.h"
+#include "launcher/job/job_requests.h"
 #include "launcher/metrics/usage_columns.h"
 #include "launcher/transport/unix_socket.h"
 
@@ -150,17 +151,9 @@ std::string server_lines(const json& status) {
 base::Result<std::string> ask_servers(const JobFiles& files, const std::string& command,
                                       const std::string& word, const std::string& options,
                                       base::Duration limit) {
-  const auto socket = transport::connect_unix(files.ps_resize());
-  if (!socket.ok()) {
-    return base::not_found(
-        fmt::format("{}: job {} has no parameter server ({})", command, files.id(), options));
-  }
-  REGROUP_RETURN_IF_ERROR(base::send_descriptors(socket->get(), word, {}));
-  REGROUP_ASSIGN_OR_RETURN(
-      const base::DescriptorMessage answer,
-      base::receive_descriptors(socket->get(), base::SystemClock().now() + limit));
-  if (answer.text.starts_with("ok ")) return answer.text.substr(3);
-  return base::invalid_argument(answer.text.substr(answer.text.find(' ') + 1));
+  const std::string none =
+      fmt::format("{}: job {} has no parameter server ({})", command, files.id(), options);
+  return ask_job(files.ps_resize(), none, word, limit);
 }
 
 // "worker:1", as kill-member takes it; "" in a job without roles.
@@ -180,6 +173,10 @@ base::Result<std::string> resize_servers(const JobFiles& files, std::uint32_t se
 
 base::Result<std::string> save_tables(const JobFiles& files) {
   return ask_servers(files, "checkpoint save", "save", "--role ps=N --ps-memory BYTES", kSaved);
+}
+
+base::Result<std::string> kill_member(const JobFiles& files, const std::string& member) {
+  return ask_job(files.kill_socket(), only_status(files.id()), member, kAnswer);
 }
 
 std::optional<FixedJob> announce_job(const spec::Environment& environment, const std::string& id,

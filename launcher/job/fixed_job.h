@@ -41,6 +41,11 @@ struct FixedJob {
 // the disk. Blocks. kInvalidArgument: the agent's reason why they are not. kNotFound: it has no
 // parameter server, or has ended.
 [[nodiscard]] base::Result<std::string> save_tables(const JobFiles& files);
+// Has a member of a job of roles killed, "3", "worker:1" or "ps:0"; returns the job's sentence.
+// Blocks for it, at most 60 s. kNotFound: the job takes no such requests; kInvalidArgument: its
+// reason.
+[[nodiscard]] base::Result<std::string> kill_member(const JobFiles& files,
+                                                    const std::string& member);
 // fixed_job_status() for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);
 

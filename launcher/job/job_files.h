@@ -22,7 +22,7 @@ struct JobFiles {
   [[nodiscard]] std::string ps() const { return folder + "/ps"; }  // parameter_server.h: memory
   [[nodiscard]] std::string ps_status() const { return folder + "/ps-status"; }
   [[nodiscard]] std::string ps_resize() const { return folder + "/ps-resize"; }
-  [[nodiscard]] std::string kill_socket() const { return folder + "/kill"; }  // kill_requests.h
+  [[nodiscard]] std::string kill_socket() const { return folder + "/kill"; }  // job_requests.h
   [[nodiscard]] std::string exits() const { return folder + "/exits"; }  // of ranks, with status 0
   [[nodiscard]] std::string id() const { return folder.substr(folder.rfind('/') + 1); }
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }

@@ -33,8 +33,6 @@ using collective::ps::StoreMemory;
 
 constexpr std::uint64_t kLanesBytes = 64 << 20;      // of a client
 constexpr std::uint64_t kLeastLaneBytes = 10 << 20;  // for 8 MiB of gradients
-// How long `regroup resize` may take to finish a word that it has begun to send.
-constexpr std::chrono::milliseconds kWord{100};
 // How long a server that leaves may take, one that is stopped, for example. Others wait longer for
 // its shards.
 constexpr std::chrono::seconds kLeave{10};
@@ -99,16 +97,6 @@ void add_bytes(nlohmann::json& to, const StoreMemory& store) {
 // Whether process `pid` was the last one to attach to the shard.
 bool serves(const collective::ps::MappedShard& shard, pid_t pid) {
   return shard.lanes.header().process.load() == static_cast<std::uint64_t>(pid);
-}
-
-// Sends a result to the process that asked for it.
-std::function<void(const base::Result<std::string>&)> answer_to(base::Fd asker) {
-  return [asker =
-              std::make_shared<base::Fd>(std::move(asker))](const base::Result<std::string>& done) {
-    const std::string text = done.ok() ? "ok " + *done : "refused " + done.status().message();
-    // Best effort: the client sees that the connection is closed.
-    static_cast<void>(base::send_descriptors(asker->get(), text, {}));
-  };
 }
 
 // What one server has, in all its shards.
@@ -268,8 +256,8 @@ ParameterServer::ParameterServer(boost::asio::io_context& loop, ParameterServerO
       events_(std::move(events)),
       members_(loop, [this](base::Fd socket, pid_t) { give_memory(std::move(socket)); }),
       askers_(loop, [this](base::Fd socket, pid_t) { give_status(std::move(socket)); }),
-      resizers_(loop, [this](base::Fd socket, pid_t) { wait_for_word(std::move(socket)); }),
-      resizer_(loop),
+      requests_(loop, [this](const std::string& request,
+                             const JobRequests::Answer& answer) { on_request(request, answer); }),
       hangs_(look_period(options_.hang_timeout)),
       next_look_(loop) {}
 
@@ -360,7 +348,7 @@ base::Status ParameterServer::listen() {
   if (!options_.status_socket.empty())
     REGROUP_RETURN_IF_ERROR(askers_.start(options_.status_socket));
   if (options_.resize_socket.empty()) return {};
-  return resizers_.start(options_.resize_socket);
+  return requests_.start(options_.resize_socket);
 }
 
 void ParameterServer::give_status(base::Fd asker) {
@@ -547,32 +535,19 @@ base::Result<std::string> ParameterServer::kill(const std::string& server) {
   return fmt::format("server {} of the parameter server is being killed", number);
 }
 
-void ParameterServer::wait_for_word(base::Fd socket) {
-  resizer_ = boost::asio::posix::stream_descriptor(loop_, socket.release());
-  resizer_.async_wait(resizer_.wait_read, [this](const boost::system::error_code& error) {
-    if (!error) answer_word();
-  });
-}
-
-// The word is "ps N" or "save"; the answer "ok TEXT" or "refused TEXT".
-void ParameterServer::answer_word() {
-  const int socket = resizer_.native_handle();
-  const auto word = base::receive_descriptors(socket, base::SystemClock().now() + kWord);
+// The request is "ps N" or "save".
+void ParameterServer::on_request(const std::string& request, const JobRequests::Answer& answer) {
   std::uint32_t servers = 0;
-  if (word.ok() && word->text == "save") return save_for(base::Fd(resizer_.release()));
-  if (word.ok() && word->text.starts_with("ps ") &&
-      base::read_number(std::string_view(word->text).substr(3), servers)) {
-    const auto answer = answer_to(base::Fd(resizer_.release()));
-    base::Result<std::string> done = resize(servers);
-    return done.ok() && events_.resize ? events_.resize(servers, answer) : answer(done);
-  }
-  boost::system::error_code ignored;
-  resizer_.close(ignored);
+  if (request == "save") return save_for(answer);
+  if (!request.starts_with("ps ") ||
+      !base::read_number(std::string_view(request).substr(3), servers))
+    return;
+  base::Result<std::string> done = resize(servers);
+  return done.ok() && events_.resize ? events_.resize(servers, answer) : answer(done);
 }
 
 // Answers once the checkpoint is on the disk.
-void ParameterServer::save_for(base::Fd asker) {
-  const auto answer = answer_to(std::move(asker));
+void ParameterServer::save_for(const JobRequests::Answer& answer) {
   const bool loads = servers_.empty() || (checkpoints_ && !checkpoints_->ready());
   if (checkpoints_ && options_.checkpoints->plan.every > 0 && !loads)
     return checkpoints_->save(answer);

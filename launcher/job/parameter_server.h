@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
@@ -21,6 +20,7 @@
 #include "collective/ps/placement.h"
 #include "collective/ps/segment.h"
 #include "collective/ps/server.h"
+#include "launcher/job/job_requests.h"
 #include "launcher/job/server_hangs.h"
 #include "launcher/job/table_checkpoints.h"
 #include "launcher/process/piped_process.h"
@@ -209,9 +209,8 @@ class ParameterServer {
   void watch_hangs();
   void look_for_hangs();
   void kill_hung(Server& server, const Standstill& still);
-  void wait_for_word(base::Fd socket);
-  void answer_word();
-  void save_for(base::Fd asker);
+  void on_request(const std::string& request, const JobRequests::Answer& answer);
+  void save_for(const JobRequests::Answer& answer);
   void give_memory(base::Fd socket);
 
   boost::asio::io_context& loop_;
@@ -223,9 +222,8 @@ class ParameterServer {
   std::vector<collective::ps::ShardMove> moves_;  // that led to it
   transport::Listener members_;
   transport::Listener askers_;
-  transport::Listener resizers_;
-  boost::asio::posix::stream_descriptor resizer_;  // the last one that has connected
-  std::map<std::uint32_t, Server> servers_;        // by number
+  JobRequests requests_;
+  std::map<std::uint32_t, Server> servers_;  // by number
   ServerHangs hangs_;
   boost::asio::steady_timer next_look_;     // for hangs
   std::atomic<std::uint64_t> clients_ = 0;  // so far; the gateway's threads count, too

@@ -44,7 +44,9 @@ RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options,
           world_events()),
       grace_(agent.loop()),
       init_news_(agent.loop()),
-      kills_(agent.loop(), [this](const std::string& member) { return kill(member); }) {}
+      kills_(agent.loop(), [this](const std::string& member, const JobRequests::Answer& answer) {
+        answer(kill(member));
+      }) {}
 
 agent::NodeEvents RoleJob::node_events() {
   agent::NodeEvents events;

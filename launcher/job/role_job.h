@@ -15,7 +15,7 @@
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/local_node.h"
-#include "launcher/job/kill_requests.h"
+#include "launcher/job/job_requests.h"
 #include "launcher/job/parameter_server.h"
 #include "launcher/job/port_pool.h"
 #include "launcher/job/role_rules.h"
@@ -38,7 +38,7 @@ struct RoleJobOptions {
   std::vector<std::uint32_t> host_of;           // by rank; empty: all run here
   std::vector<MemberPorts> ports;      // by rank, held on their hosts; empty: they are held here
   std::uint16_t coordinator_port = 0;  // the same, of Cluster
-  std::string kill_socket;             // of kill_requests.h; "": nowhere
+  std::string kill_socket;             // of job_requests.h; "": nowhere
   bool quiet = false;                  // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;                // none: MPI programs get no services
   std::optional<ParameterServerOptions> parameter_server;  // of --ps-memory
@@ -121,7 +121,7 @@ class RoleJob final : public agent::AgentJob {
   std::map<std::uint32_t, std::size_t> leaves_;  // members that run yet, and their hosts, which end
   boost::asio::steady_timer init_news_;
   bool init_watched_ = false;  // a member has called MPI_Init, and init_news_ runs or has run
-  KillRequests kills_;
+  JobRequests kills_;
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
 };
 
