@@ -265,6 +265,12 @@ Status Client::Partitioned::await_loss(std::size_t store, const Status& why, Tim
   }
 }
 
+std::size_t Client::Partitioned::first_replica(std::size_t home) const {
+  std::size_t store = home;
+  while (is_lost_store(store)) store = (store + 1) % stores_.size();
+  return store;
+}
+
 Status Client::Partitioned::check_replicas(StoreSet homes, const std::string& what) const {
   if (lost_stores_ == 0) return {};
   StoreSet without = 0;
@@ -755,10 +761,7 @@ base::Result<bool> Client::Partitioned::try_pull(const OpenedTable& opened,
   // Always the same one as long as it lives, so that no pull has older rows than one before.
   std::vector<StoreSet> readers(stores_.size());
   for (const std::size_t home : all_) {
-    for (std::size_t i = replicas_; i-- > 0;) {
-      const std::size_t store = (home + i) % stores_.size();
-      if (!is_lost_store(store)) readers[home] = set_of(store);
-    }
+    if (living_replicas(home) != 0) readers[home] = set_of(first_replica(home));
   }
   REGROUP_ASSIGN_OR_RETURN(const TablePartition::Split split, opened.partition.split(ids, readers));
   const std::string& name = opened.spec().name;
@@ -834,9 +837,7 @@ base::Result<bool> Client::Partitioned::try_pull_dense(const OpenedTable& opened
     const StoreSet replicas = living_replicas(home);
     const auto asked =
         std::ranges::find_if(stores, [&](std::size_t store) { return contains(replicas, store); });
-    std::size_t store = home;
-    while (!contains(replicas, store)) store = (store + 1) % stores_.size();
-    if (asked != stores.end()) store = *asked;
+    const std::size_t store = asked == stores.end() ? first_replica(home) : *asked;
     if (asked == stores.end()) stores.push_back(store);
     homes[store] |= set_of(home);
   }

@@ -99,6 +99,8 @@ class Client::Partitioned final : public Client::Backend {
   [[nodiscard]] StoreSet living_replicas(std::size_t home) const {
     return replicas_of(home, stores_.size(), replicas_) & ~lost_stores_;
   }
+  // The first store of those, of which there is one.
+  [[nodiscard]] std::size_t first_replica(std::size_t home) const;
   // Notes the losses that living stores have told of.
   void note_losses();
   void note_loss(std::size_t store);
